@@ -10,6 +10,7 @@ from pyrobbb._support.network_checks import copied
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Centred, Deterministic, PerParameter
+from pyrobbb.weight_sites import weight_names
 
 
 def partly_bayesian(
@@ -38,8 +39,8 @@ def partly_bayesian(
         N: As of `BayesianNetwork`.
 
     Raises:
-        ValueError: If `network` is not an `nn.Module` (a state_dict, say), a pattern matches no parameter, or
-            an option lies outside its domain.
+        ValueError: If `network` is not an `nn.Module` (a state_dict, say), a pattern matches no parameter or
+            a tied weight by another name than its first, or an option lies outside its domain.
     """
     checks.check_kinds(network=(network, nn.Module), where=(where, (str, Sequence)))
     patterns = [where] if isinstance(where, str) else list(where)
@@ -50,7 +51,7 @@ def partly_bayesian(
     if not patterns:
         raise ValueError("where must name at least one pattern of parameters")
     prior = PerParameter(default=Deterministic(), where=dict.fromkeys(patterns, Centred(sigma=sigma)))
-    prior.check([name for name, _ in own.named_parameters()])
+    prior.check(weight_names(own))
     for name, parameter in own.named_parameters():
         chosen = any(fnmatchcase(name, pattern) for pattern in patterns)
         parameter.requires_grad_(chosen or rest == "trained")

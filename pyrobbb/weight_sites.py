@@ -52,7 +52,8 @@ def make_room(
         raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
     check_rows_stay_apart(network)
     check_embeddings(network)
-    _check_names(network, prior, names)
+    every = weight_names(network)
+    prior.check({name: every[name] for name in names})
     sites, hyper = _sites(network, prior, names, trained)
     shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
     bayesian = {id(network.get_parameter(name)) for name in sites}
@@ -130,18 +131,12 @@ def _sites(
     return sites, [name for name in seen.trace.stochastic_nodes if name not in sites]
 
 
-def _check_names(network: nn.Module, prior: Prior, names: Sequence[str]) -> None:
-    """Raise ValueError if the prior names absent parameters; tied weights go by their first name."""
-    first = {id(parameter): name for name, parameter in network.named_parameters()}
-    every = network.named_parameters(remove_duplicate=False)
-    tied = {name: first[id(p)] for name, p in every if name != first[id(p)]}
-    try:
-        prior.check(names)
-    except ValueError as error:
-        also = ", ".join(f"{other} is {name}" for other, name in tied.items())
-        raise ValueError(
-            f"{error}; tied weights go by their first name: {also}" if tied else error
-        ) from error
+def weight_names(network: nn.Module) -> dict[str, list[str]]:
+    """Every name of each parameter, by the first of them: tied weights have several."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return {each[0]: each for each in names.values()}
 
 
 def tied_buffers(network: nn.Module) -> dict[str, str]:

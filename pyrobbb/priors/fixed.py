@@ -52,8 +52,11 @@ class Prior:
         """The priors that this one combines."""
         return (self,)
 
-    def check(self, names: Sequence[str]) -> None:
-        """Raise ValueError if this prior does not fit a network with these parameter names."""
+    def check(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Raise ValueError if this prior does not fit a network with these parameter names.
+
+        Each name, which `distribution` is given, has beside it all that a tied weight goes by.
+        """
 
 
 def elementwise(distribution: TorchDistribution, parameter: Tensor) -> TorchDistribution:
@@ -263,7 +266,8 @@ class PerParameter(Prior):
     >>> PerParameter(default=ScaleMixture(), where={"*.bias": Normal(sigma=1.0), "4.*": Deterministic()})
 
     Raises:
-        ValueError: From `check`, if a pattern matches no parameter of the network.
+        ValueError: From `check`, if a pattern matches no parameter of the network; or a tied weight only by
+            another name than its first, where no pattern matches that.
     """
 
     default: Prior
@@ -289,12 +293,20 @@ class PerParameter(Prior):
     def parts(self) -> Sequence[Prior]:
         return [part for prior in (self.default, *self.where.values()) for part in prior.parts()]
 
-    def check(self, names: Sequence[str]) -> None:
+    def check(self, names: Mapping[str, Sequence[str]]) -> None:
+        for name, every in names.items():
+            other = ((path, key) for path in every for key in self.where if fnmatchcase(path, key))
+            path, pattern = next(other, (name, ""))  # the first name comes first
+            if path != name:
+                raise ValueError(
+                    f"the prior's pattern {pattern!r} matches {path}, but tied weights go by their first "
+                    f"name: {path} is {name}"
+                )
         for pattern in self.where:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise ValueError(
                     f"the prior's pattern {pattern!r} matches no parameter; the parameters are "
-                    f"{', '.join(names)}"
+                    f"{', '.join(' = '.join(every) for every in names.values())}"
                 )
         for prior in (self.default, *self.where.values()):
             prior.check(names)

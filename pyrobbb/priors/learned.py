@@ -8,7 +8,7 @@ optimiser, as the paper tried in section 3.3. The bound does not pay for what is
 `num_learned` beside it, or give the parameters priors of their own (`pyrobbb.priors.hierarchical`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,7 @@ class Learned(nn.Module, Prior):
     def parts(self) -> Sequence[Prior]:
         return (self, *self.prior.parts())
 
-    def check(self, names: Sequence[str]) -> None:
+    def check(self, names: Mapping[str, Sequence[str]]) -> None:
         self.prior.check(names)
 
     def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:

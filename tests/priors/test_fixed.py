@@ -33,7 +33,7 @@ def test_the_first_pattern_that_fits_decides() -> None:
     )
     names = ["0.weight", "0.bias", "2.bias", "4.weight", "4.bias"]
     distributions = {name: prior.distribution(name, torch.zeros(3)) for name in names}
-    prior.check(names)
+    prior.check({name: [name] for name in names})
     assert float(distributions["0.weight"].variance[0]) == 1.0  # type: ignore[union-attr]
     assert float(distributions["2.bias"].variance[0]) == 4.0  # type: ignore[union-attr]
     assert type(distributions["0.bias"].base_dist).__name__ == "Laplace"  # type: ignore[union-attr]
@@ -48,7 +48,7 @@ def test_a_pattern_within_a_pattern_is_checked_too() -> None:
         priors.PerParameter(default=priors.Normal(), where={"0.*": inner}),
     ):
         with pytest.raises(ValueError, match="bais"):
-            prior.check(["0.weight", "0.bias"])
+            prior.check({"0.weight": ["0.weight"], "0.bias": ["0.bias"]})
 
 
 @pytest.mark.parametrize(

@@ -335,7 +335,24 @@ MODEL_CASES: list[Case] = [
         lambda: model(
             tied(), priors.PerParameter(default=priors.Normal(), where={"2.weight": priors.Laplace()})
         ),
-        "0.weight, 0.bias, 2.bias; tied weights go by their first name: 2.weight is 0.weight",
+        "pattern '2.weight' matches 2.weight, but tied weights go by their first name: 2.weight is 0.weight",
+    ),
+    (
+        "a pattern that misses the first name of tied weights",
+        lambda: model(
+            tied(), priors.PerParameter(default=priors.Deterministic(), where={"2.*": priors.Normal()})
+        ),
+        "pattern '2.*' matches 2.weight, but tied weights go by their first name: 2.weight is 0.weight",
+    ),
+    (
+        "both names of tied weights",
+        lambda: model(
+            tied(),
+            priors.PerParameter(
+                default=priors.Normal(), where={"0.*": priors.Laplace(), "2.weight": priors.Normal()}
+            ),
+        ),
+        "'2.weight' matches no parameter; the parameters are 0.weight = 2.weight, 0.bias, 2.bias",
     ),
     (
         "a frozen parameter's prior",
