@@ -92,6 +92,7 @@ class BayesianNetwork(Named):
         assert likelihood is not None
         check_layers(network)
         self.N: Any = None if N is None else checks.count("N", N)
+        self.input_dtype: torch.dtype | None = None  # of the rows that it was fitted to
         self.prior = deepcopy(prior)
         self._priors = ["prior"] if isinstance(prior, nn.Module) else []
         for i, part in enumerate(self.prior.parts()):
@@ -125,6 +126,8 @@ class BayesianNetwork(Named):
         tied = tied_buffers(network)
         super()._apply(fn, recurse)
         tie(network, tied)
+        if self.input_dtype is not None:
+            self.input_dtype = fn(torch.empty(0, dtype=self.input_dtype)).dtype
         for module in self.modules():  # Pyro leaves the distribution of a `PyroSample` where it is
             own = getattr(module, "_pyro_samples", {})
             own.update({k: applied(fn, v) for k, v in own.items() if isinstance(v, Distribution)})

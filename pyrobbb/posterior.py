@@ -422,8 +422,13 @@ class Posterior:
             )  # fmt: skip
 
     def _as_tensors(self, x: ArrayLike, y: ArrayLike | None) -> tuple[Tensor, Tensor | None]:
-        """Arrays, lists and tables as `from_arrays` takes them, in the precision of the weights."""
-        dtype = self.model.dtype
+        """Arrays, lists and tables as `from_arrays` takes them, in the type of the training rows.
+
+        A model that was never fitted is taken for one of tokens, or of rows in the precision of its weights.
+        """
+        seen = self.model.input_dtype
+        whole = has_tokens(self.model) if seen is None else not seen.is_floating_point
+        dtype = self.model.dtype if seen is None or whole else seen
         check_same_rows({"x": x, "y": y})
         table = self.columns if isinstance(self.columns, Columns) else None
         y = by_target("y", y, self.columns.targets if self.columns else ())
@@ -442,11 +447,11 @@ class Posterior:
         elif isinstance(self.columns, Names):
             x = self.columns.inputs(x)
         if isinstance(x, Tensor):
-            pixels = x.dtype == torch.uint8 and not has_tokens(self.model)
+            pixels = x.dtype == torch.uint8 and not whole
             x = x.to(dtype) if x.is_floating_point() or pixels else x
         else:
             refuse_several(x, y)
-            x = as_inputs("x", x, None if has_tokens(self.model) else dtype)
+            x = as_inputs("x", x, None if whole else dtype)
         task = self.model.likelihood.task
         if y is not None and not (isinstance(y, Tensor) and task == "classification"):
             y = as_targets("y", y, task, dtype)

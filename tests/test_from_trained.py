@@ -2,13 +2,15 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine_fakes import classes, normal
 from pyrobbb import MeanFieldNormal, fit, likelihoods, partly_bayesian, priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.data.images.torchvision_compat import import_torchvision
+from pyrobbb.inference import Laplace
 from pyrobbb.posterior import Posterior
 
 
@@ -111,6 +113,15 @@ def test_mistakes_are_refused(where, options, reason):
         partly_bayesian(_trained(), where, likelihoods.Categorical(), **options)
 
 
+def test_a_tied_weight_goes_by_its_first_name():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    net[2].weight = net[0].weight
+    with pytest.raises(ValueError, match=r"'2\.\*' matches 2.weight, but .* 2.weight is 0.weight"):
+        partly_bayesian(net, "2.*", likelihoods.Categorical())
+    model = partly_bayesian(net, ["2.*", "0.weight"], likelihoods.Categorical())
+    assert model.sites == ("0.weight", "2.bias")
+
+
 def test_the_weights_alone_are_no_network():
     with pytest.raises(ValueError, match=r"network must be a Module, got OrderedDict"):
         partly_bayesian(nn.Linear(1, 1).state_dict(), "*", likelihoods.Normal())
@@ -132,6 +143,39 @@ def test_torchvisions_architectures(name, last):
     posterior = fit(model, MeanFieldNormal, data, epochs=1, progress=None)
     assert posterior.predict(x, draws=2).probs.shape == (2, 3)
     assert all(name.startswith(last.rstrip("*")) for name in model.sites)
+
+
+class Mixed(nn.Module):
+    """A backbone in half precision that takes inputs in single, and centres them first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back, self.head = nn.Linear(2, 8).bfloat16(), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.back((x - 100).bfloat16()).float())
+
+
+def test_inputs_are_predicted_in_the_precision_of_the_training_rows(tmp_path):
+    """Not in that of the first weight, which rounds 100.2 to 100."""
+    x = 100 + normal(20, 2) / 4
+    data = from_arrays(x, torch.arange(20) % 2, task="classification")
+    with isolated(0):
+        model = partly_bayesian(Mixed(), "head.*", likelihoods.Categorical())
+    posterior = fit(model, MeanFieldNormal, data, epochs=1, progress=None, device="cpu")
+    posterior.save(tmp_path)
+    again = Posterior.load(tmp_path, model, MeanFieldNormal)
+    around = Laplace(linearised=False, structure="diagonal").around(
+        partly_bayesian(Mixed(), "head.*", likelihoods.Categorical()), data
+    )
+    for each in (posterior, again, around):
+        own = torch.stack([each.function(s)(x) for s in range(3)]).softmax(-1).mean(0)
+        for given in (x, x.double(), x.numpy(), x.double().numpy()):
+            torch.testing.assert_close(each.predict(given, draws=3).probs, own)
+    with pytest.raises(ValueError, match=r"if the type is why, convert it to torch.float32"):
+        posterior.predict(torch.zeros(1, 3, dtype=torch.int64))
+    model.double()
+    assert model.input_dtype == torch.float64
 
 
 def test_a_prior_around_the_networks_own_values_in_any_model():

@@ -418,13 +418,13 @@ def test_each_chain_keeps_the_centre_of_its_prior(tmp_path: Path) -> None:
 
 
 def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    """It has neither centres nor padding rows, and compares less."""
+    """It has no centres, padding rows or type of the inputs, and compares less."""
     model = BayesianNetwork(network(width=2), priors.Centred(sigma=0.1), likelihoods.Normal(0.3))
     posterior = fit(model, MeanFieldNormal, values(), epochs=1, progress=None)
     path = posterior.save(tmp_path)
     content = checkpoint.load(path)
     for chain in content["chains"]:
-        for later in ("centres", "padding", "tensors"):
+        for later in ("centres", "padding", "tensors", "input_dtype"):
             del chain[later]
         for later in ("set of values in the prior", "set of values in the likelihood"):
             del chain["of"][later]

@@ -65,7 +65,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         state, file = found
         with isolated(run.seed + chain, device=device):
             model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec)).to(device)
-            model.N = model.N or data.spec.N  # as a training does it
+            model.N, model.input_dtype = model.N or data.spec.N, first.x.dtype  # as a training does it
             guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)

@@ -65,7 +65,7 @@ def check_finite(name: str, x: Tensor, rows: Tensor | None = None) -> None:
 
 def _advice(model: BayesianNetwork, x: Tensor) -> str:
     """The type that the network seems to take, if `x` has another."""
-    wanted = torch.long if has_tokens(model) else model.dtype
+    wanted = model.input_dtype or (torch.long if has_tokens(model) else model.dtype)
     if x.dtype != wanted:
         return f"; if the type is why, convert it to {wanted} (from_arrays has dtype=), a Dataset's too"
     known = has_tokens(model) and isinstance(x, Tensor)  # and not files on the disk

@@ -53,6 +53,7 @@ def write(folder: Path | str, chains: Sequence[FittedChain], content: Mapping[st
             "model": model.state_dict(),
             "guide": guide.state_dict(),
             "N": model.N,
+            "input_dtype": model.input_dtype,
             "padding": model.padding(),
             "of": _structure(model, guide),
             "tensors": network_tensors(model.network, model.every_weight),
@@ -103,7 +104,7 @@ def read(
                     f"training changes it, make it a buffer by register_buffer and train again"
                 )
         one, other = own_pair(model, guide)
-        one.N = stored["N"]
+        one.N, one.input_dtype = stored["N"], stored.get("input_dtype")  # which earlier versions had not
         for kind, places in (("padding", one.padding()), ("centres", one.centres())):
             for name, place in places.items():
                 place.copy_(stored.get(kind, {}).get(name, place))  # files of earlier versions have none

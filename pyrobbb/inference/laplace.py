@@ -342,6 +342,7 @@ class Laplace(Descent):
         if isinstance(posterior, BayesianNetwork):
             given = copy(posterior)  # a view: the user's own keeps its N
             given.N = len(data) if given.N is None else given.N
+            given.input_dtype = data.x.dtype
             posterior = Posterior([(given, MAP().guide(given, None))])
         for c, (model, _) in enumerate(posterior.chains):
             if not model.sites:

@@ -201,6 +201,7 @@ class Chain:
         self.step = self._made_step(options.fast)
         live = type(self.inference) is SVI
         self.prior = KeptPrior(self.model, live=live) if self.step.keeps_prior else None
+        self.model.input_dtype = self.sample.x.dtype
 
     def _made_step(self, fast: str) -> Step:
         """The step of the method, as fast as the network lets it be."""
