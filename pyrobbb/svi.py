@@ -116,6 +116,11 @@ def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
 
 def terms_of(model_trace: Any, guide_trace: Any, counts: Tensor | None = None) -> Terms:
     """KL estimate and negative log-likelihood of two scored traces, unscaled; rows count `counts` times."""
+    return Terms(kl_of(model_trace, guide_trace), nll_of(model_trace, counts).sum())
+
+
+def kl_of(model_trace: Any, guide_trace: Any) -> Tensor:
+    """The estimate of KL[q || P] of two scored traces, unscaled."""
     kl: Any = 0.0
     for site in guide_trace.nodes.values():
         if site["type"] == "sample":
@@ -123,7 +128,7 @@ def terms_of(model_trace: Any, guide_trace: Any, counts: Tensor | None = None) -
     for site in model_trace.nodes.values():
         if site["type"] == "sample" and not of_rows(site):
             kl = kl - site["unscaled_log_prob"].sum()
-    return Terms(torch.as_tensor(kl), nll_of(model_trace, counts).sum())
+    return torch.as_tensor(kl)
 
 
 def nll_of(model_trace: Any, counts: Tensor | None = None) -> Tensor:

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from pyrobbb._support.text import short
 
-NUMBER = re.compile(
-    r"(<class '|(typing\.)?(Union|Optional)\[)?(float|int)\b(?!.*\bstr\b)"
-)  # as a type is written
+# a type as it is written, of a number and not of a text
+NUMBER = re.compile(r"(<class '|(typing\.)?(Union|Optional)\[)?(float|int)\b(?!.*\bstr\b)")
 
 
 def number(name: str, value: Any) -> float:

@@ -22,7 +22,7 @@ from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference.natural_gradient import NormalByScale
 from pyrobbb.posterior import Posterior
-from pyrobbb.svi import nll_of, terms_of
+from pyrobbb.svi import kl_of, nll_of
 from pyrobbb.training.trainer import Training
 
 GAIN = 0.3  # nats per weight that further training may still save
@@ -91,8 +91,8 @@ def free_energy(chain: FittedChain, train: Split, draws: int, seed: int) -> Ener
             p = poutine.trace(poutine.replay(model, q)).get_trace(rows.x, rows.y)
             q.compute_log_prob()
             p.compute_log_prob()
-            terms, nll = terms_of(p, q, rows.weights), nll_of(p, rows.weights)
-            by_draw.append(terms.kl + terms.nll * (N / len(rows)))
+            nll = nll_of(p, rows.weights)
+            by_draw.append(kl_of(p, q) + nll.sum() * (N / len(rows)))
             by_row += nll / draws
     return Energy(torch.stack(by_draw).double(), by_row, N)
 

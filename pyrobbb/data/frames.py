@@ -162,9 +162,8 @@ def _row_labels(parts: Mapping[str, Any]) -> dict[str, Any]:
         held = isinstance(part, Mapping)
         columns |= {f"{name}[{key!r}]": values for key, values in part.items()} if held else {name: part}
     indices = {name: getattr(values, "index", None) for name, values in columns.items()}
-    return {
-        name: index for name, index in indices.items() if hasattr(index, "equals")
-    }  # a list's is a method
+    # pandas' own index: a list has a method of that name
+    return {name: index for name, index in indices.items() if hasattr(index, "equals")}
 
 
 def check_positions(table: Any, **parts: Any) -> None:

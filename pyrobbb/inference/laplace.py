@@ -188,7 +188,9 @@ class LaplaceGuide(FlatGuide):
 
         best, at, along = 0.0, torch.zeros_like(slope), torch.zeros_like(slope)
         before: tuple[Tensor, Tensor] | None = None
-        for _ in range(TURNS):
+        for turn in range(TURNS):
+            if turn:
+                slope = log_likelihood_and_slope(moved(at))[1] - found_by * (away + at)
             given = slope.to(self.loc).requires_grad_()
             with torch.enable_grad():
                 (newton,) = torch.autograd.grad(0.5 * self.curvature.quadratic(given), given)
@@ -207,7 +209,6 @@ class LaplaceGuide(FlatGuide):
                     break
             if best == reached:
                 break
-            slope = log_likelihood_and_slope(moved(at))[1] - found_by * (away + at)
         return best
 
     def _warn_of_slope(self, gain: float) -> None:
