@@ -220,21 +220,19 @@ class BayesianNetwork(Named):
 
         What a prior samples in `distribution` is in the trace alone.
         """
-        sampled = {}
+        sampled, events = {}, {}
         for part in self._priors:
             getattr(self, part)  # so that Pyro registers its parameters
         for name, module, attribute in self._own_latents(*self._priors, "likelihood"):
             distribution = module._pyro_samples[attribute]
-            sampled[name] = pyro.sample(
-                name, distribution if hasattr(distribution, "sample") else distribution(module)
-            )
+            distribution = distribution if hasattr(distribution, "sample") else distribution(module)
+            sampled[name], events[name] = pyro.sample(name, distribution), distribution.event_shape
             self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
         for name in self.sites:
             initial = self._buffer(name)
             told = {"init": initial, "module": self.owner(name)}
-            sampled[name] = pyro.sample(name, self.prior_of(name), infer=told)
-            assert sampled[name].shape[sampled[name].dim() - initial.dim() :] == initial.shape
-        return sampled
+            sampled[name], events[name] = pyro.sample(name, self.prior_of(name), infer=told), initial.shape
+        return _same_draws(sampled, events)
 
     def prior_draw(self) -> Weights:
         """What `sample_weights` draws, from the prior.
@@ -322,7 +320,8 @@ class BayesianNetwork(Named):
             more = next(n for n in count(len(output) + 1) if n not in output.shape[1:])
             again = torch.arange(more, device=output.device) % len(output)
             other = {n: value.expand(len(output), *value.shape[1:])[again] for n, value in own.items()}
-            self._observation(output[again], other, draws)
+            with poutine.block():
+                self._observation(output[again], other, draws)
         return self._observation(output, own, draws)
 
     def _observation(self, output: Tensor, latents: Mapping[str, Tensor], draws: int) -> TorchDistribution:
@@ -419,6 +418,30 @@ class BayesianNetwork(Named):
         if self.N is None:
             raise ValueError("the number of training data is not known: give BayesianNetwork N, or call fit")
         return self.N
+
+
+def _same_draws(sampled: Weights, events: Mapping[str, torch.Size]) -> Weights:
+    """Each value `(*draws, *event)` with the same draws: a handler may have fixed some, as `condition` does.
+
+    Draws come first: `Predictive` leaves room for the data plate after those of a few values only.
+    """
+    for name, event in events.items():
+        if sampled[name].shape[max(0, sampled[name].dim() - len(event)) :] != event:
+            raise ValueError(
+                f"the site {name!r} was given a value of shape {tuple(sampled[name].shape)}, which must end "
+                f"in {tuple(event)}; if another guide has parameters of this name, call "
+                f"pyro.clear_param_store()"
+            )
+    own = {name: value.shape[: value.dim() - len(events[name])] for name, value in sampled.items()}
+    if len(set(own.values())) <= 1:
+        return sampled
+    most = max(map(len, own.values()))
+    own = {name: torch.Size([*shape, *[1] * (most - len(shape))]) for name, shape in own.items()}
+    draws = torch.broadcast_shapes(*own.values())
+    return {
+        name: value.reshape(own[name] + events[name]).expand(draws + events[name])
+        for name, value in sampled.items()
+    }
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

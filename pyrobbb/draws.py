@@ -8,7 +8,7 @@ import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
-from torch import nn
+from torch import Tensor, nn
 
 from pyrobbb._support.random_state import Named, isolated, mixed_seed, seed_generators
 from pyrobbb.bnn import BayesianNetwork, Weights
@@ -37,8 +37,41 @@ def fitted(chain: FittedChain) -> FittedChain:
             "Posterior([(model, guide.laplace_approximation(x, y))]), x and y being all training data"
         )
     if chain[0].sites and not any(True for _ in (*guide.parameters(), *guide.buffers())):
-        raise ValueError(f"the guide {type(guide).__name__} has no parameters yet; fit it first")
+        raise ValueError(
+            f"the guide {type(guide).__name__} has no parameters of its own yet: fit it first; what "
+            f"pyro.param makes must be an attribute instead, nn.Parameter or PyroParam"
+        )
     return chain
+
+
+def check_own(module: nn.Module, trace: Any, what: str) -> None:
+    """Raise ValueError if Pyro knows a parameter that is not one of the module's, which holds what is fitted.
+
+    Args:
+        module: The guide or the model.
+        trace: Of a call.
+        what: It is, in the message.
+    """
+    sites = {name: site for name, site in trace.nodes.items() if site["type"] == "param"}
+    own = {id(parameter) for parameter in module.parameters()}
+    loose = [name for name, site in sites.items() if id(stored_leaf(site["value"])) not in own]
+    strided = [name for name, parameter in module.named_parameters() if not parameter.is_contiguous()]
+    if loose and strided:
+        raise ValueError(
+            f"Pyro would train a copy of the {what}'s parameter {strided[0]!r}, which is not contiguous: "
+            f"make it of value.contiguous()"
+        )
+    if loose:
+        raise ValueError(
+            f"the {what}'s parameter {loose[0]!r} is not one of its module's, so what it is trained to would "
+            f"be lost; make it an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
+        )
+
+
+def stored_leaf(value: Tensor) -> Tensor:
+    """What is stored for a parameter: the unconstrained one, if it has a constraint."""
+    unconstrained = getattr(value, "unconstrained", None)
+    return value if unconstrained is None else unconstrained()
 
 
 def sample_points(values: Weights) -> Weights:
@@ -61,11 +94,13 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
     if stored is not None:  # a sampler's; the seed says with which of them a posterior begins
         with torch.no_grad():
             return [model.with_padding(stored(seed + number)) for seed, _, number in keys]
-    found = []
+    found: list[Weights] = []
     with isolated(device=model.device), torch.no_grad():
         for key in keys:
             seed_generators(mixed_seed(*key), model.device)
             trace = poutine.trace(guide).get_trace()
+            if not found:
+                check_own(guide, trace, "guide")
             values = {name: trace.nodes[name]["value"] for name in model.latents}
             # a point estimate's are the guide's parameters, which a draw must not share
             own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyro
 import torch
+from pyro import poutine
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -35,7 +36,7 @@ from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets, refuse_several
 from pyrobbb.data.columns import Columns, Names, from_plain
 from pyrobbb.data.frames import by_target, check_same_rows
 from pyrobbb.data.torch_data import TorchRows
-from pyrobbb.draws import NoWeights, fitted, is_point, one_draw, some_draws, stacked
+from pyrobbb.draws import NoWeights, check_own, fitted, is_point, one_draw, some_draws, stacked
 from pyrobbb.moments import moments
 from pyrobbb.training import history
 from pyrobbb.training.history import History
@@ -83,6 +84,11 @@ class Posterior:
         for pair in chains:
             if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], BayesianNetwork):
                 raise ValueError(f"each chain must be a pair (model, guide), got {type(pair).__name__}")
+            if not isinstance(pair[1], nn.Module):
+                raise ValueError(
+                    f"the guide must be a module that holds its parameters, such as a PyroModule, got "
+                    f"{text.short(pair[1])}"
+                )
         if len({model.dtype for model, _ in chains}) > 1:
             each = ", ".join(str(model.dtype) for model, _ in chains)
             raise ValueError(f"all chains must have weights of one precision, got {each}")
@@ -293,8 +299,11 @@ class Posterior:
                 output = output.to(torch.promote_types(output.dtype, torch.float32))  # sums in half are poor
                 for repeat in repeats:
                     some = output.expand(repeat, *output.shape[1:]) if alike else output
-                    with pyro.get_param_store().scope():  # else chains of one name share a learned noise
-                        yield model.observation(some, weights, draws=1)
+                    # scoped, else chains of one name share a learned noise
+                    with pyro.get_param_store().scope(), poutine.trace() as seen:
+                        distribution = model.observation(some, weights, draws=1)
+                    check_own(model, seen.trace, "model")
+                    yield distribution
 
     def predicting_model(self, chain: int = 0) -> BayesianNetwork:
         """The model as the predictions of a chain take it: with another network if the guide says so."""

@@ -62,6 +62,12 @@ def make_room(
         frozen = not parameter.requires_grad
         if id(parameter) in bayesian or frozen:
             module, attribute = _owner(network, path)
+            if attribute.removesuffix("_unconstrained") in getattr(module, "_pyro_params", ()):
+                raise ValueError(
+                    f"{path!r} holds the unconstrained values of a PyroParam: make it an nn.Parameter and "
+                    f"map it in forward, or leave it a point estimate, "
+                    f"PerParameter(where={{{path!r}: Deterministic()}})"
+                )
             delattr(module, attribute)  # tied weights share one buffer, as they shared one parameter
             # frozen ones belong to the model's state, initial values do not
             module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)

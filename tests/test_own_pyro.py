@@ -362,6 +362,108 @@ def test_predictive_may_take_all_draws_at_once(parts: Parts, S: int) -> None:
     assert bool(((drawn["y"] - f).abs() < 0.5 * 6).all())  # the noise of each draw's own function
 
 
+@pytest.mark.parametrize("K", [2, 24])  # 24 are as many as rows
+@pytest.mark.parametrize("site", ["0.weight", "2.bias", "likelihood.scale", "all weights"])
+def test_particles_may_share_a_value_that_a_handler_fixes(site: str, K: int) -> None:
+    data = values(24)
+    own = likelihoods.Normal(scale=dist.LogNormal(torch.zeros(2), 1.0).to_event(1))
+    model = BayesianNetwork(network(width=2), priors.Normal(), own, 24)
+    with isolated(0):
+        drawn = model.prior_draw()
+        fixed = model.sites if site == "all weights" else [site]
+        with pyro.plate("particles", K, dim=-2):
+            nodes = (
+                poutine.trace(poutine.condition(model, {n: drawn[n] for n in fixed}))
+                .get_trace(data.train.x, data.train.y)
+                .nodes
+            )
+    for k in range(K):
+        each = {n: nodes[n]["value"] if n in fixed else nodes[n]["value"][k, 0] for n in model.latents}
+        alone = model.observation(model.apply_network(each, data.train.x), each)
+        torch.testing.assert_close(nodes["y"]["fn"].base_dist.loc[k], alone.base_dist.loc)
+        torch.testing.assert_close(
+            nodes["y"]["fn"].base_dist.scale.expand(K, 24, 2)[k], alone.base_dist.scale.expand(24, 2)
+        )
+
+
+@pytest.mark.parametrize("S", [4, 5])  # 5 are as many as rows
+def test_predictive_may_be_given_some_of_the_weights(parts: Parts, S: int) -> None:
+    model, _, _ = parts
+    given = {"2.bias": normal(S, 2, seed=3), "2.weight": torch.zeros(S, 2, 4)}
+    with isolated(0):
+        drawn = Predictive(model, given, parallel=True)(normal(5, 3, seed=8))["y"]
+    assert bool(((drawn - given["2.bias"][:, None]).abs() < 0.5 * 6).all())
+
+
+class Recorded(likelihoods.Likelihood):
+    """Keeps its mean in the trace, and has a noise scale of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = PyroSample(dist.LogNormal(0.0, 1.0))
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(pyro.deterministic("mean", output), self.scale).to_event(1)
+
+
+def test_a_likelihood_may_keep_a_value_in_the_trace() -> None:
+    """Once, also where there are as many draws as rows."""
+    model = BayesianNetwork(network(width=2), priors.Normal(), Recorded(), 24)
+    with isolated(0), pyro.plate("particles", 5, dim=-2):
+        trace = poutine.trace(model).get_trace(normal(5, 3), normal(5, 2))
+    assert trace.nodes["mean"]["value"].shape == (5, 5, 2)
+
+
+def test_a_value_of_another_shape(parts: Parts) -> None:
+    given = pyro.condition(parts[0], {"2.bias": torch.zeros(1)})
+    with pytest.raises(
+        ValueError, match=r"'2.bias' was given a value of shape \(1,\), which must end in \(2"
+    ):
+        given(parts[2].train.x)
+
+
+class Store(Handmade):
+    """A scale in Pyro's store, and in no module."""
+
+    def forward(self, x: Any = None, y: Any = None) -> None:
+        pyro.param("wide", torch.ones(()))
+        super().forward(x, y)
+
+
+def test_a_posterior_refuses_what_only_pyros_store_holds(parts: Parts) -> None:
+    """It would predict with the initial value."""
+    model, guide, data = parts
+    lost = "'wide' is not one of its module's, so what it is trained to would be lost"
+    with pytest.raises(ValueError, match=f"the guide's parameter {lost}"):
+        Posterior([(model, Store(model))]).predict(data.train.x)
+    with isolated(0):
+        guide(data.train.x, data.train.y)
+    named = BayesianNetwork(network(width=2), priors.Normal(), Named(), 24)
+    with pytest.raises(ValueError, match=f"the model's parameter {lost}"):
+        Posterior([(named, guide)]).predict(data.train.x)
+
+
+class Named(likelihoods.Likelihood):
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output, pyro.param("wide", torch.ones(()))).to_event(1)
+
+
+def test_networks_that_sample_or_constrain_their_own_weights() -> None:
+    sampling, mapped = PyroModule[nn.Linear](3, 2), PyroModule[nn.Linear](3, 2)
+    sampling.weight = PyroSample(dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
+    mapped.weight = PyroParam(torch.ones(2, 3), constraint=constraints.positive)
+    with pytest.raises(ValueError, match=r"network has a PyroSample 'weight', .* make it an nn.Parameter"):
+        BayesianNetwork(sampling, priors.Normal(), likelihoods.Normal(), 24)
+    with pytest.raises(
+        ValueError, match="'weight_unconstrained' holds the unconstrained values of a PyroPar"
+    ):
+        BayesianNetwork(mapped, priors.Normal(), likelihoods.Normal(), 24)
+    prior = priors.PerParameter(
+        default=priors.Normal(), where={"weight_unconstrained": priors.Deterministic()}
+    )
+    assert BayesianNetwork(mapped, prior, likelihoods.Normal(), 24).sites == ("bias",)
+
+
 def test_effect_handlers_see_every_weight(parts: Parts) -> None:
     model, guide, data = parts
     x, y = data.train.x, data.train.y

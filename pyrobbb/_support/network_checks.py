@@ -94,8 +94,8 @@ def check_embeddings(network: nn.Module) -> None:
 def check_layers(network: nn.Module) -> None:
     """Raise ValueError for a layer of which no copy with drawn weights can be made.
 
-    That is a scripted one, one for several devices, one without a shape yet, and one with a weight that a
-    hook of torch's makes at each call and leaves there.
+    That is a scripted one, one for several devices, one without a shape yet, one that samples a weight
+    itself, and one with a weight that a hook of torch's makes at each call and leaves there.
     """
     for name, module in network.named_modules():
         what = f"layer {name!r}" if name else "network"
@@ -107,6 +107,11 @@ def check_layers(network: nn.Module) -> None:
             raise ValueError(
                 f"{what} is a {type(module).__name__}, which runs its layers on several devices; give its "
                 f".module"
+            )
+        for key in getattr(module, "_pyro_samples", ()):
+            raise ValueError(
+                f"{what} has a PyroSample {key!r}, which would have no posterior in predictions: make it an "
+                f"nn.Parameter, prior= says how it is distributed"
             )
         for key, buffer in module._buffers.items():  # of a parameter `check_values` says so
             if buffer is not None and nn.parameter.is_lazy(buffer):

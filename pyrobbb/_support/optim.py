@@ -24,6 +24,7 @@ PYRO_S = "_unconstrained"  # how Pyro ends the name of a parameter that it const
 FORMS = ("fused", "foreach", "capturable", "differentiable")  # of an optimiser: how it is computed, by device
 MakeOptimizer = Callable[[Iterable[dict[str, Any]]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler]
+PYRO = ("pyro.optim.optim", "pyro.optim.pytorch_optimizers")  # which make optimisers of Pyro's
 T = TypeVar("T")
 
 
@@ -191,7 +192,7 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type[T]) ->
 
 def made_optimizer(make: Callable[..., Any], groups: list[dict[str, Any]]) -> Optimizer:
     """The optimiser that `make` makes, if it steps along given gradients."""
-    if isinstance(make, PyroOptim):
+    if isinstance(make, PyroOptim) or getattr(make, "__module__", "") in PYRO:
         raise ValueError(
             "optim must make an optimiser of torch's, such as partial(torch.optim.Adam, lr=0.01), got one of "
             "Pyro's"

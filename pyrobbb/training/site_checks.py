@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.draws import check_own, stored_leaf
 from pyrobbb.kl_weights import of_rows
 from pyrobbb.priors import Learned
 
@@ -107,22 +108,9 @@ def check_trainable(model: nn.Module, guide: nn.Module) -> None:
 
 def _check_parameters(guide: nn.Module, trace: Any) -> None:
     """Raise ValueError unless Pyro and the guide have the same parameters: the optimiser has the guide's."""
-    sites = {name: site for name, site in trace.nodes.items() if site["type"] == "param"}
-    own = {id(parameter) for parameter in guide.parameters()}
-    loose = [name for name, site in sites.items() if id(_leaf(site["value"])) not in own]
-    strided = [name for name, parameter in guide.named_parameters() if not parameter.is_contiguous()]
-    if loose and strided:
-        raise ValueError(
-            f"Pyro would train a copy of the guide's parameter {strided[0]!r}, which is not contiguous: "
-            f"make it of value.contiguous()"
-        )
-    if loose:
-        raise ValueError(
-            f"the guide's parameter {loose[0]!r} is not one of its module's and would not be trained; make "
-            f"it an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
-        )
+    check_own(guide, trace, "guide")
     hidden = [name for name, parameter in guide.named_parameters() if parameter.requires_grad]
-    if hidden and not sites:
+    if hidden and not any(site["type"] == "param" for site in trace.nodes.values()):
         raise ValueError(
             f"Pyro does not see the guide's parameters {', '.join(hidden)}, so it would not train them; "
             f"derive {type(guide).__name__} from pyro.nn.PyroModule"
@@ -135,7 +123,7 @@ def _check_leaves(model: nn.Module, trace: Any, again: Any) -> None:
     A leaf that each of two traces makes anew, as a network does that differentiates by its input, is none.
     """
     own = {id(parameter) for parameter in model.parameters()}
-    names = {id(_leaf(s["value"])): name for name, s in trace.nodes.items() if s["type"] == "param"}
+    names = {id(stored_leaf(s["value"])): name for name, s in trace.nodes.items() if s["type"] == "param"}
     there, kept = _leaves(trace), {id(leaf) for leaf in _leaves(again)}
     for leaf in there:
         if id(leaf) in kept - own:
@@ -161,12 +149,6 @@ def _leaves(trace: Any) -> list[Tensor]:
         leaf = getattr(node, "variable", None)
         found += [] if leaf is None else [leaf]
     return found
-
-
-def _leaf(value: Tensor) -> Tensor:
-    """What is stored for a parameter: the unconstrained one, if it has a constraint."""
-    unconstrained = getattr(value, "unconstrained", None)
-    return value if unconstrained is None else unconstrained()
 
 
 def _check_draws(guide: nn.Module, first: Split, wanted: Any) -> None:

@@ -542,6 +542,11 @@ TRAINING_CASES: list[Case] = [
         "optim must make an optimiser of torch's, such as partial(torch.optim.Adam, lr=0.01)",
     ),
     (
+        "how Pyro makes optimisers",
+        lambda: train(optim=pyro.optim.Adam),
+        "optim must make an optimiser of torch's, such as partial(torch.optim.Adam, lr=0.01)",
+    ),
+    (
         "a schedule that waits for a measured value",
         lambda: train(schedule=torch.optim.lr_scheduler.ReduceLROnPlateau),
         "schedule ReduceLROnPlateau follows a measured value",
@@ -727,7 +732,12 @@ PREDICTION_CASES: list[Case] = [
     (
         "a guide never fitted",
         lambda: Posterior([classifier(DATA)]).predict(X),
-        "has no parameters yet; fit it first",
+        "has no parameters of its own yet: fit it first",
+    ),
+    (
+        "a function as guide",
+        lambda: Posterior([(classifier(DATA)[0], lambda *a: None)]),  # type: ignore[list-item]
+        "the guide must be a module that holds its parameters, such as a PyroModule, got",
     ),
     ("draw -1", lambda: posterior().function(-1), "draw must be a whole number of at least 0, got -1"),
     ("draws of chain 3", lambda: posterior().draw(1, chain=3), "chain must be less than 1"),
