@@ -20,7 +20,6 @@ def uncertain_examples(
     classes: Sequence[str] | None = None,
     rows: int = 3,
     columns: int = 4,
-    measure: str = "predictive entropy",
     title: str | None = None,
 ) -> Figure:
     """The `rows * columns` images of largest `uncertainty`, each next to its predictive probabilities.
@@ -31,11 +30,10 @@ def uncertain_examples(
         images: Grey images, `(M, height, width)`.
         probs: Predictive probabilities, `(M, C)`.
         y: Labels, `(M,)`.
-        uncertainty: What to sort by, `(M,)`, in nats.
+        uncertainty: What to sort by, `(M,)`, in nats, such as the predictive entropy.
         classes: Names of the C classes; by default their numbers.
         rows: Rows of the grid.
         columns: Columns of the grid.
-        measure: The name of `uncertainty`.
         title: The caption.
 
     Raises:
@@ -75,8 +73,6 @@ def uncertain_examples(
         bars.set_title(f"{uncertainty[m]:.2f} nats", fontsize=8, pad=3)
         if i + columns >= len(chosen):
             bars.set_xlabel("probability", fontsize=8)
-    default = (
-        f"The {len(chosen)} test examples of largest {measure}: true class in green, wrong prediction in red"
-    )
+    default = f"The {len(chosen)} most uncertain test examples: true class in green, wrong prediction in red"
     caption(figure, title or default)
     return figure

@@ -130,21 +130,16 @@ class SGHMCStep(Step):
         self.gradient = Energy(model, guide).prepared(guide.loc, first.x, first.y, steps, log, fast)
         self.length = math.ceil(steps / method.cycles)
         self.quiet = math.ceil(round(method.exploring * self.length, 9))  # steps of a cycle without noise
-        noisy = self.length - self.quiet
-        if noisy < method.draws or steps < (method.cycles - 1) * self.length + 1:
-            raise ValueError(
-                f"{steps} steps in {method.cycles} cycles leave {noisy} steps with noise in each, fewer than "
-                f"the {method.draws} draws to be kept there; train for more epochs, or keep fewer draws"
-            )
         # counted from the end of a cycle, where the steps are smallest and the draws best
         last = steps - (method.cycles - 1) * self.length  # steps of the last cycle, which may be shorter
         lengths = [self.length] * (method.cycles - 1) + [last]
-        every = noisy // method.draws
+        every = (self.length - self.quiet) // method.draws
         self.keeps = [{length - 1 - every * s for s in range(method.draws)} for length in lengths]
-        if min(self.keeps[-1]) < self.quiet:  # before its noise begins
+        if every < 1 or min(self.keeps[-1]) < self.quiet:  # before its noise begins
             raise ValueError(
-                f"{steps} steps in {method.cycles} cycles of {self.length} leave {last} to the last, too few "
-                f"with noise for its {method.draws} draws; train for more epochs, or in fewer cycles"
+                f"{steps} steps in {method.cycles} cycles of {self.length} leave {max(last, 0)} to the last, "
+                f"too few with noise for its {method.draws} draws; train for more epochs, in fewer cycles or "
+                f"with fewer draws"
             )
         optimizer.state[guide.loc] = {"velocity": torch.zeros_like(guide.loc), "step": torch.zeros(())}
 

@@ -272,7 +272,7 @@ def test_uncertain_examples_are_sorted_and_coloured():
 
 def test_uncertain_examples_may_be_fewer_than_the_grid():
     figure = figures.uncertain_examples(IMAGES[:3], PROBS[:3], LABELS[:3], ENTROPY[:3])
-    assert "The 3 test examples" in figure.get_suptitle()
+    assert "The 3 most uncertain test examples" in figure.get_suptitle()
     assert sum(bool(axes.images) for axes in figure.axes) == 3
 
 
