@@ -12,6 +12,7 @@ from statistics import mean, stdev
 from textwrap import shorten
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import report as page
@@ -26,7 +27,7 @@ from pyrobbb._support.files import replacing
 from pyrobbb._support.settings import flat
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.leave_one_out import compare, has_loo
-from pyrobbb.figures.spread import spread
+from pyrobbb.figures import style
 
 SHOWN = 40  # settings in the figure
 COMPARED = 20  # runs in one comparison by az.compare
@@ -123,7 +124,29 @@ def figure(runs: Sequence[RunFolder]) -> Figure | None:
     many = f", the best {SHOWN} of {len(of)} settings" if len(of) > SHOWN else ""
     repeated = "; bars: mean and one standard deviation over seeds" if any(len(g) > 1 for g in of) else ""
     title = f"{measure.partition(' (')[0].capitalize()} by setting{many}; a dot is a run{repeated}"
-    return spread(names, values, value_label=measure, title=title)
+    return _spread(names, values, measure, title)
+
+
+@style.styled
+def _spread(names: Sequence[str], values: Sequence[Sequence[float]], measure: str, title: str) -> Figure:
+    """A row for each setting, in the order given: a dot per run, and bars for the mean and its spread.
+
+    The spread is one standard deviation of the runs (with n - 1); a single run has a dot alone.
+    """
+    longest = max(len(name) for name in names)
+    figure = style.new_figure(min(4.6 + 0.075 * longest, 12.0), 1.3 + 0.3 * len(names))
+    axes = figure.subplots()
+    for row, array in enumerate(map(np.asarray, values)):
+        axes.plot(array, np.full(len(array), row), "o", color=style.BLUE, ms=5, mew=0, alpha=0.6)
+        if len(array) > 1:
+            error = array.std(ddof=1)
+            axes.errorbar(array.mean(), row, xerr=error, fmt="|", color=style.ORANGE, ms=11, mew=2, capsize=3)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    style.label(axes, measure, "")
+    style.caption(figure, title)
+    return figure
 
 
 def comparisons(finished: Sequence[RunFolder], keys: Sequence[str], root: Path) -> list[Any]:
