@@ -20,7 +20,7 @@ from experiments._runner.find_runs import TARGET, RunFolder, varied
 from experiments._runner.folder import read_json, read_metrics
 from experiments._runner.own_parts import is_point, unused
 from experiments._runner.sweep import UNRANKED
-from experiments._runner.trust import is_trusted, trusted_config
+from experiments._runner.trust import strangers, trusted_config
 from experiments.analyse import prior_density
 from pyrobbb._support.files import write_text
 from pyrobbb.checkup import recorded
@@ -60,7 +60,7 @@ def report(folder: Path | str, trust: bool = False) -> str:
     """
     folder = Path(folder)
     config = trusted_config(folder, trust)
-    own = [] if is_trusted(config) else ["--trust"]
+    own = ["--trust"] if strangers(config) else []
     try:
         from pyrobbb.report.run import About, run_page
         from pyrobbb.report.words import component

@@ -53,27 +53,20 @@ def trusted_config(folder: Path, trust: bool) -> dict[str, Any]:
     prior = config.get("prior")
     if not isinstance(prior, dict) or "_target_" not in prior:
         raise ConfigError(f"{path} is not a configuration of a run: it lacks prior._target_")
-    if not trust:
-        check_trusted(config, path)
+    if not trust and (strange := strangers(config)):
+        raise ConfigError(
+            f"{path} names {strange[0]!r}, which is not a part of this library, so it is not called; if you "
+            f"know who wrote the file and what this does, give --trust (trust=True)"
+        )
     made = OmegaConf.create(config)
     drop_inherited(made, {})  # version 0.1.0 wrote what came with components that had been replaced
     current: Any = OmegaConf.to_container(made)
     return dict(current)
 
 
-def is_trusted(config: Any) -> bool:
-    """Whether a configuration names parts of this library alone."""
-    return all(map(_known, _targets(config)))
-
-
-def check_trusted(config: Any, path: Path) -> None:
-    """Raise ConfigError if `config`, read from `path`, names anything but parts of this library."""
-    for target in _targets(config):
-        if not _known(target):
-            raise ConfigError(
-                f"{path} names {target!r}, which is not a part of this library, so it is "
-                f"not called; if you know who wrote the file and what this does, give --trust (trust=True)"
-            )
+def strangers(config: Any) -> list[Any]:
+    """What a configuration names that is not a part of this library."""
+    return [target for target in _targets(config) if not _known(target)]
 
 
 def _targets(part: Any) -> Iterator[Any]:
