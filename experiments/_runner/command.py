@@ -63,21 +63,16 @@ def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
     return chosen, [a for a in arguments if a not in own]
 
 
-def place(arguments: Sequence[str], default: str, shared: Sequence[str] = ()) -> tuple[Path, list[str]]:
-    """The folder for an experiment's results, and the arguments that do not say it.
-
-    It is the last `folder=F`; else `default`, followed by what the other arguments change, those with the
-    keys `shared` apart.
-    """
+def place(arguments: Sequence[str], default: str) -> Path:
+    """The folder for an experiment's results: the last `folder=F`; else `default` and what is changed."""
     words = [a for a in arguments if a.startswith("folder=")]
-    rest = [a for a in arguments if a not in words]
     if not words:
-        name = changes(a for a in rest if key_of(a) not in shared)
-        return Path(f"{default},{name}" if name else default), rest  # no folder of `experiments.run`'s
+        name = changes(arguments)
+        return Path(f"{default},{name}" if name else default)  # no folder of `experiments.run`'s
     folder = words[-1].partition("=")[2]
     if not folder:
         raise ConfigError("folder: it has no name; write folder=runs/mine")
-    return Path(folder), rest
+    return Path(folder)
 
 
 def part_of(asked: object, whole: object, keys: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ class Study(Generic[S]):
         default = f"runs/{self.name}".format(**vars(chosen)) + ("/quick" if quick else "")
         differing = (key for key in self.named if getattr(chosen, key) != getattr(usual, key))
         changed = [f"{key}={getattr(chosen, key)}" for key in differing]
-        folder, _ = place([*rest, *changed], default)
+        folder = place([*rest, *changed], default)
         overrides = [word for word in rest if not word.startswith("folder=")]
         refuse(overrides, self.sets, self.instead)
         out = Outputs(folder, part_of(chosen, usual, self.parts), command_line(self.module, arguments))

@@ -114,7 +114,8 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
     setting = ["paper", *(a.partition("=")[2] for a in arguments if key_of(a) == "setting")][-1]
     checks.one_of("setting", setting, CONFIGS)
     config = declared(CONFIGS[setting], [a for a in arguments if not a.startswith("folder=")])
-    config.folder = str(place(arguments, config.folder, shared=("setting",))[0])
+    changed = [a for a in arguments if key_of(a) != "setting"]
+    config.folder = str(place(changed, config.folder))
     for key in ("seeds", "arms", "epsilons"):
         some(key, config[key])
     checks.each_of("arms", config.arms, ARMS)

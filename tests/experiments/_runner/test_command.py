@@ -124,12 +124,10 @@ def test_a_command_on_record_is_one_for_a_shell(word, said):
 
 
 def test_results_go_to_a_folder_named_after_what_is_changed():
-    assert place(["folder=a", "folder=b", "seed=2"], "runs/x") == (Path("b"), ["seed=2"])
-    assert place([], "runs/x") == (Path("runs/x"), [])
-    assert place(["optim.lr=1", "device=cpu", "+data.noise=0.1"], "runs/x") == (
-        Path("runs/x,data.noise=0.1,optim.lr=1"), ["optim.lr=1", "device=cpu", "+data.noise=0.1"]
-    )  # fmt: skip
-    assert place(["rows=[sgd]", "epochs=3"], "runs/x", shared=("rows",))[0] == Path("runs/x,epochs=3")
+    assert place(["folder=a", "folder=b", "seed=2"], "runs/x") == Path("b")
+    assert place([], "runs/x") == Path("runs/x")
+    words = ["optim.lr=1", "device=cpu", "+data.noise=0.1"]
+    assert place(words, "runs/x") == Path("runs/x,data.noise=0.1,optim.lr=1")
     assert bandit.configuration(["arms=[greedy]"]).folder == "runs/bandit"
     assert bandit.configuration(["steps=20", "setting=showdown"]).folder == "runs/bandit_showdown,steps=20"
     assert bandit.configuration(["steps=20", "folder=f,g=[1]"]).folder == "f,g=[1]"
