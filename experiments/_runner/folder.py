@@ -94,13 +94,9 @@ def claimed(config: DictConfig) -> Iterator[Path]:
         raise
     except BaseException:
         if new and not any(found for pattern in RESULTS for found in folder.glob(pattern)):
-            for name in (
-                "config.yaml",
-                "provenance.json",
-                ".lock",
-                *(found.name for found in folder.glob(".chain-*.lock")),
-            ):
-                (folder / name).unlink(missing_ok=True)
+            for pattern in ("config.yaml", "provenance.json", ".lock", ".chain-*.lock"):
+                for found in folder.glob(pattern):
+                    found.unlink(missing_ok=True)
             with suppress(OSError):  # something else lies in them
                 for empty in made:
                     empty.rmdir()
