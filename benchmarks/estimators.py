@@ -71,13 +71,7 @@ def _moments(
         guide()
         optimizer = torch.optim.SGD(guide.parameters(), lr=0.1)
         step: Any = dispatch.make_step(model, guide, optimizer, rows, estimator=estimator, fast="eager")
-        mean, squares, along = torch.zeros(directions.shape[1]), torch.zeros(()), []
-        for k in range(1, draws + 1):  # Welford
-            _, _, *parts = agreement.gradients(step, rows, torch.randn(step.noise_shape))
-            gradient = torch.cat(parts)
-            before = gradient - mean
-            mean = mean + before / k
-            squares = squares + before @ (gradient - mean)
-            along.append(directions @ gradient)
-        every = torch.stack(along)
-    return every.mean(0), every.var(0), squares / (draws - 1)
+        noise = (torch.randn(step.noise_shape) for _ in range(draws))
+        every = torch.stack([torch.cat(agreement.gradients(step, rows, one)[2:]) for one in noise])
+    along = every @ directions.T
+    return along.mean(0), along.var(0), every.var(0).sum()

@@ -1,9 +1,10 @@
 """Timings that survive a machine whose speed drifts: contenders in turn, ratios taken round by round."""
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median, quantiles
 from time import perf_counter
 from typing import Any, NamedTuple
+
+import numpy as np
 
 Work = Callable[[], Any]
 
@@ -21,10 +22,8 @@ class Spread(NamedTuple):
 
 def spread(values: Sequence[float]) -> Spread:
     """Median and quartiles; all three the same for a single value."""
-    if len(values) < 2:
-        return Spread(values[0], values[0], values[0])
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return Spread(median(values), low, high)
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+    return Spread(middle, low, high)
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> Spread:
