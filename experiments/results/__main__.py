@@ -19,7 +19,6 @@ from pyrobbb._support.files import make_folder, write_json, write_text
 from pyrobbb.figures.style import save
 
 TEXTS: dict[str, Text] = {**TABLES, **CLAIMS, **SOURCES}
-JOINED = {"bound": "bound_mnist"}  # a table as JSON, and the record, run in parts, that has its rows
 MARKED = re.compile(r"(<!-- ([\w.-]+) -->)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 
@@ -42,11 +41,10 @@ def make(root: Path) -> list[Path]:
         raise NotADirectoryError(f"{root} is not this repository: it has no folder docs/records")
     records = Records(root / "docs" / "records")
     written = []
-    for name, parts in JOINED.items():
-        record = records.get(parts)
-        if record is not None:
-            written.append(records.folder / f"{name}.json")
-            write_json(written[-1], {"made from": parts, "rows": record["rows"]})
+    bound = records.get("bound_mnist")  # which was run in parts
+    if bound is not None:
+        written.append(records.folder / "bound.json")
+        write_json(written[-1], {"made from": "bound_mnist", "rows": bound["rows"]})
     for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
         before = page.read_text(encoding="utf-8")
         if MARKED.search(before):

@@ -97,14 +97,11 @@ def made_by(record: Record) -> str:
     """The command, the machine and the day, for the line above a table; a line for each part of a table."""
     if "each" in record and any(key in record for key in ("cells", "part", "study", "restarts")):
         return "\\\n".join(map(made_by, record["each"]))
-    machine = record["machine"]
-    if not isinstance(machine, str):
-        threads = machine["threads"]
-        machine = f"{machine['processor']}, {threads} thread{'s' if threads > 1 else ''}"
     others = ", and the same for the other seeds" if len(record.get("each", [])) > 1 else ""
     time, what = spent(seconds_of(record)), "games" if "agents" in record else "trainings"
     when = record["date"] + (f"; {what} of {time} in all" if time else "")
-    return f"`{record['command']}`{others}; {machine}, torch {torch_of(record)}, {when}."
+    torch = record["versions"]["torch"].partition("+")[0]
+    return f"`{record['command']}`{others}; {record['machine']}, torch {torch}, {when}."
 
 
 def spent(seconds: float | None) -> str:
@@ -145,9 +142,3 @@ def parts_of(record: Record) -> list[Record]:
         fits = found if isinstance(found, list) else [found]
         parts += [part for fit in fits for part in (fit, fit.get("scores"))]
     return [part for part in parts if isinstance(part, dict)]
-
-
-def torch_of(record: Record) -> str:
-    """The version of torch that a record was made with."""
-    versions = record.get("versions") or record["machine"]
-    return str(versions["torch"]).partition("+")[0]
