@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,15 +33,7 @@ from pyrobbb.experiment import Run
 from pyrobbb.training import history
 
 EPOCHS = 40
-
-
-class Row(NamedTuple):
-    """A line of the table."""
-
-    fault: str
-    how: str
-    times: int
-    outcome: str
+Told = tuple[str, str]  # how a fault was made, and what happened
 
 
 def tiny() -> Run:
@@ -188,7 +180,7 @@ class Trial:
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-def kills(trial: Trial, times: int) -> Row:
+def kills(trial: Trial, times: int) -> Told:
     """Kill and resume until it ends; start over until there were enough kills."""
     moments = {"any": trial.killed, "writing": trial.while_writing, "renaming": trial.between_renamings}
     done = dict.fromkeys(moments, 0)
@@ -207,10 +199,10 @@ def kills(trial: Trial, times: int) -> Row:
         f"SIGKILL: {done['any']} at random moments, {done['writing']} at a random byte of a checkpoint, "
         f"{done['renaming']} between its two renamings"
     )
-    return Row("kill -9", how, times, f"{good} of {runs} runs resumed to the same end")
+    return how, f"{good} of {runs} runs resumed to the same end"
 
 
-def damage(trial: Trial, times: int) -> Row:
+def damage(trial: Trial, times: int) -> Told:
     """Cut or change the newest checkpoint of a run that was killed."""
     good = fell_back = 0
     folder = trial.folder / "damaged"
@@ -231,10 +223,10 @@ def damage(trial: Trial, times: int) -> Row:
         fell_back += (copy / "chain-0.damaged.pt").exists()
         shutil.rmtree(copy)
     outcome = f"{good} runs resumed to the same end, {fell_back} of them from the previous checkpoint"
-    return Row("checkpoint damaged", "cut, or one bit changed, at random places", times, outcome)
+    return "cut, or one bit changed, at random places", outcome
 
 
-def lost_posterior(trial: Trial, times: int) -> Row:
+def lost_posterior(trial: Trial, times: int) -> Told:
     """Cut posterior.nc of a finished run."""
     good = 0
     folder = trial.folder / "alone"
@@ -245,8 +237,7 @@ def lost_posterior(trial: Trial, times: int) -> Row:
             arviz_io.load(folder / "posterior.nc")
         except ValueError as error:
             good += "cannot be read as a posterior" in str(error) and trial.ends_the_same(folder)
-    outcome = f"{good} refused by name, and made again from the checkpoint, the same"
-    return Row("posterior.nc cut", "at random places", times, outcome)
+    return "at random places", f"{good} refused by name, and made again from the checkpoint, the same"
 
 
 @contextmanager
@@ -260,7 +251,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def full_disk(trial: Trial, times: int) -> Row:
+def full_disk(trial: Trial, times: int) -> Told:
     """Let the disk fill up in the middle of the run, then free it."""
     good = 0
     for i in range(times):
@@ -273,10 +264,10 @@ def full_disk(trial: Trial, times: int) -> Row:
             (disk / "others").unlink()
             good += clear and whole and trial.ends_the_same(disk / "run")
     how = "a 6 MB disk with 0.02 to 2.6 MB left, then freed"
-    return Row("disk full", how, times, f"{good} stopped with one message and resumed to the same end")
+    return how, f"{good} stopped with one message and resumed to the same end"
 
 
-def read_only(trial: Trial, times: int) -> Row:
+def read_only(trial: Trial, times: int) -> Told:
     """Make the file system read-only under a killed run, and writable again."""
     good = 0
     for i in range(times):
@@ -288,11 +279,10 @@ def read_only(trial: Trial, times: int) -> Row:
             problem = said_by(run_in(folder), trial.folder / "run")
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
             good += "Read-only file system" in problem and trial.ends_the_same(folder)
-    how = "remounted read-only between two runs"
-    return Row("folder not writable", how, times, f"{good} refused by name, then resumed to the same end")
+    return "remounted read-only between two runs", f"{good} refused by name, then resumed to the same end"
 
 
-def two_runs(trial: Trial, times: int) -> Row:
+def two_runs(trial: Trial, times: int) -> Told:
     """Start a second run in the folder of one that is at work."""
     good = 0
     for i in range(times):
@@ -303,12 +293,10 @@ def two_runs(trial: Trial, times: int) -> Row:
         problem = said_by(run_in(folder), trial.folder / "second" / "run")
         _, status = os.waitpid(first, 0)
         good += status == 0 and "another run is working in" in problem and same(left(folder), trial.expected)
-    return Row(
-        "two runs in one folder", "the second while the first trains", times, f"{good} seconds refused"
-    )
+    return "the second while the first trains", f"{good} seconds refused"
 
 
-def clock(trial: Trial, times: int) -> Row:
+def clock(trial: Trial, times: int) -> Told:
     """Let the clock jump by up to a year, backwards too, at every look."""
     good, real = 0, time.time
 
@@ -319,17 +307,17 @@ def clock(trial: Trial, times: int) -> Row:
     for i in range(times):
         folder = trial.folder / f"clock-{i}"
         good += not said_by(partial(work, folder), folder) and same(left(folder), trial.expected)
-    return Row("clock jumps", "time.time() up to a year off at each call", times, f"{good} ended the same")
+    return "time.time() up to a year off at each call", f"{good} ended the same"
 
 
-FAULTS: dict[str, Callable[[Trial, int], Row]] = {
-    "kills": kills,
-    "damage": damage,
-    "posterior": lost_posterior,
-    "disk": full_disk,
-    "read-only": read_only,
-    "two": two_runs,
-    "clock": clock,
+FAULTS: dict[str, tuple[str, Callable[[Trial, int], Told]]] = {
+    "kills": ("kill -9", kills),
+    "damage": ("checkpoint damaged", damage),
+    "posterior": ("posterior.nc cut", lost_posterior),
+    "disk": ("disk full", full_disk),
+    "read-only": ("folder not writable", read_only),
+    "two": ("two runs in one folder", two_runs),
+    "clock": ("clock jumps", clock),
 }
 
 
@@ -351,8 +339,9 @@ def main() -> None:
         trial = Trial(Path(name), arguments.seed)
         print("| fault | how | times | what happened |\n|---|---|---|---|", flush=True)
         for fault in arguments.names or FAULTS:
-            row = FAULTS[fault](trial, arguments.times)
-            print("| " + " | ".join(map(str, row)) + " |", flush=True)
+            title, make = FAULTS[fault]
+            how, outcome = make(trial, arguments.times)
+            print(f"| {title} | {how} | {arguments.times} | {outcome} |", flush=True)
 
 
 if __name__ == "__main__":
