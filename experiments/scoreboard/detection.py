@@ -125,17 +125,14 @@ def settled(
 
 
 @cache
-def outsiders(names: Sequence[str]) -> dict[str, Tensor]:
-    """Images of other kinds, `(M, 784)`, scaled as the digits."""
-    found: dict[str, Tensor] = {}
-    if "Fashion-MNIST" in names:
-        clothes = FashionMNIST(scale=SCALE).load().test
-        assert clothes is not None
-        found["Fashion-MNIST"] = clothes.x
-    if "notMNIST" in names:
-        found["notMNIST"] = notmnist(scale=SCALE).x
-    found["noise"] = noise_images(1000, 784, seed=0, uniform=True) * (255 / SCALE)
-    return found
+def outsiders(quick: bool) -> dict[str, Tensor]:
+    """Images of other kinds, `(M, 784)`, scaled as the digits; `quick`: noise alone."""
+    noise = {"noise": noise_images(1000, 784, seed=0, uniform=True) * (255 / SCALE)}
+    if quick:
+        return noise
+    clothes = FashionMNIST(scale=SCALE).load().test
+    assert clothes is not None
+    return {"Fashion-MNIST": clothes.x, "notMNIST": notmnist(scale=SCALE).x, **noise}
 
 
 def turned(x: Tensor, degrees: float) -> Tensor:
@@ -210,8 +207,7 @@ def point(
         run, data, posterior, seconds = timed(config, around=methods.METHODS[method].around)
         assert data.test is not None
         test = Split(data.test.x[: chosen.images], data.test.y[: chosen.images])
-        others = outsiders(OUTSIDE if not chosen.quick else OUTSIDE[2:])
-        some = {name: x[: chosen.images] for name, x in others.items()}
+        some = {name: x[: chosen.images] for name, x in outsiders(chosen.quick).items()}
         return {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds, "tried": tried}
 
     return kept(config, made)
