@@ -53,8 +53,7 @@ def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
             "model.hidden=[1200,1200]",
             "epochs=10",
             "schedule=constant",
-            "guide.init_loc._target_=experiments.reproductions.controls.LogSizeNormal",
-            "guide.init_loc._partial_=false",
+            "guide.init_loc={_target_: experiments.reproductions.controls.LogSizeNormal, _partial_: false}",
             "guide.init_rho=-4.5",
         ]
     of_rahmanto = ["model.hidden=[800,800]", "schedule=exponential", "schedule.gamma=0.95", "epochs=300"]
