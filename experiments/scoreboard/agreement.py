@@ -30,7 +30,8 @@ from pyrobbb.evaluation.distances import symmetric_difference, total_variation
 from pyrobbb.inference import NUTS
 
 YARDSTICK = "NUTS"
-EXACT = [  # of all models the noise and the last layer's prior are normal
+NOISE = ["likelihood=normal", "likelihood.scale=0.1"]  # of all models
+EXACT = [  # the noise and the last layer's prior are normal
     "inference.collapsed=true", "inference.warmup=300", "inference.draws=250", "inference.max_tree_depth=7",
 ]  # fmt: skip
 FACTOR = 2.0  # a spread within it of the yardstick's counts as near
@@ -59,7 +60,7 @@ MODELS = {
     "six_points": Model(
         [
             "data=toy_points", "batch_size=6", "model.hidden=[32]", "model.activation=sigmoid",
-            "prior=normal", "prior.sigma=10.0", "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.1",
+            "prior=normal", "prior.sigma=10.0", "optim.lr=0.1",
         ],
         x=torch.linspace(-5, 5, 41)[:, None],
         at=(0.0, 1.5, 5.0),
@@ -75,8 +76,7 @@ MODELS = {
     "gap": Model(
         [
             "data=noisy_sine", "data.N=40", "data.gap=[-0.5,0.3]", "batch_size=40", "model.hidden=[50]",
-            "model.activation=tanh", "prior=fan_in_normal", "prior.gain=2.0", "likelihood=normal",
-            "likelihood.scale=0.1", "optim.lr=0.01",
+            "model.activation=tanh", "prior=fan_in_normal", "prior.gain=2.0", "optim.lr=0.01",
         ],
         x=torch.linspace(-1.5, 1.5, 61)[:, None],
         at=(-0.75, -0.1, 1.5),
@@ -84,7 +84,7 @@ MODELS = {
     "curve": Model(
         [
             "data=paper_curve", "data.N=100", "batch_size=100", "model.hidden=[50]", "prior=normal",
-            "prior.sigma=1", "likelihood=normal", "likelihood.scale=0.1", "optim.lr=0.01",
+            "prior.sigma=1", "optim.lr=0.01",
         ],
         x=torch.linspace(-0.5, 1.2, 35)[:, None],
         at=(-0.3, 0.25, 0.8),
@@ -92,8 +92,7 @@ MODELS = {
     "yacht": Model(
         [
             "data=uci", "data.name=yacht", "data.validation=0", "batch_size=277", "model.hidden=[50]",
-            "prior=fan_in_normal", "prior.gain=1.0", "likelihood=normal", "likelihood.scale=0.1",
-            "optim.lr=0.02",
+            "prior=fan_in_normal", "prior.gain=1.0", "optim.lr=0.02",
         ],
         words_of={"SGHMC": ["inference.lr=0.001"]},  # at a rate of 0.01 it diverges
     ),
@@ -134,7 +133,7 @@ def config_of(name: str, method: str, chosen: Settings, out: Outputs, words: Seq
     """The configuration of a method on one of the models."""
     model = MODELS[name]
     steps = chosen.steps
-    shared = [*model.words, f"epochs={steps}", f"record_every={steps}", "validation_draws=0"]
+    shared = [*model.words, *NOISE, f"epochs={steps}", f"record_every={steps}", "validation_draws=0"]
     own = [*EXACT, f"chains={chosen.chains}"] if method == YARDSTICK else model.words_of.get(method, ())
     if method != YARDSTICK:
         words = [word for word in words if not word.startswith("inference.")]
