@@ -67,20 +67,18 @@ def report(record: Mapping[str, Any], write: Writer = table, top: int = 5) -> st
             "the winners of the reports, where they are among these: Rahmanto's prior; Ghia's point"
         )
         blocks.append(write(head, (line(point) for point in winners)))
-    found = [r["accuracy"] for r in results.values() if "accuracy" in r]
-    of_priors = [
-        r["accuracy"] for p, r in results.items() if (p.lr, p.samples) == (1e-3, 1) and "accuracy" in r
-    ]
+    done = {p: r["accuracy"] for p, r in results.items() if "accuracy" in r}
+    of_priors = [accuracy for p, accuracy in done.items() if (p.lr, p.samples) == (1e-3, 1)]
     if of_priors:
         blocks.append(
             f"{len(of_priors)} priors, rate 1e-3, one sample: {min(of_priors):.2f} to {max(of_priors):.2f} %"
         )
-    if found:
-        rows = min(r["rows"] for r in results.values() if "accuracy" in r)
-        error = math.sqrt(max(found) * (100 - max(found)) / rows)
+    if done:
+        rows, low, high = min(results[p]["rows"] for p in done), min(done.values()), max(done.values())
+        error = math.sqrt(high * (100 - high) / rows)
         blocks.append(
-            f"{len(results)} points, {len(results) - len(found)} not finite; accuracies {min(found):.2f} to "
-            f"{max(found):.2f} %; one standard error of {rows:,} images is {error:.2f} points"
+            f"{len(results)} points, {len(results) - len(done)} not finite; accuracies {low:.2f} to "
+            f"{high:.2f} %; one standard error of {rows:,} images is {error:.2f} points"
         )
     return "\n\n".join(blocks)
 
