@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
 
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
+from pyrobbb._support.copies import own_copy
 from pyrobbb._support.model_inputs import check_rows, first_output, observed
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
@@ -230,10 +232,20 @@ def _has_slopes(model: BayesianNetwork, x: Tensor) -> bool:
     if not x.is_floating_point():
         return False
     weights = model.prior_draw()
-    with torch.enable_grad(), evaluating(model), isolated(device=x.device):
+    with torch.enable_grad(), isolated(device=x.device):
         x = x.detach().clone().requires_grad_()
         last = model.apply_network({name: weights[name] for name in model.sites}, x)[-1].sum()
         return _reaches_others(last, x)
+
+
+def _mixes_in_training(model: BayesianNetwork, x: Tensor) -> bool:
+    """Whether the last row's output has slopes along other rows in the layers' own modes.
+
+    Unlike values, slopes between rows are 0 under dropout, too.
+    """
+    with suppress(RuntimeError, ValueError):  # a network may train that has no slopes by x
+        return _has_slopes(own_copy(model), x)  # a call in training mode may change buffers and counters
+    return False
 
 
 def _check_own_parameters(model: BayesianNetwork, x: Tensor) -> None:
@@ -262,10 +274,17 @@ def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
         beside = model.apply_network(model.initial(), x)[-1]
     random = not torch.equal(alone, again)  # a network with noise of its own cannot be compared
     moved = not random and not torch.allclose(alone, beside, rtol=1e-2, atol=1e-3 * float(alone.abs().max()))
-    if moved or _has_slopes(model, x):
+    with evaluating(model):
+        moved = moved or _has_slopes(model, x)
+    if moved:
         raise ValueError(
             "the network's output for a row depends on the other rows of the batch, so there is no "
             "likelihood per datum; is the batch its first dimension (batch_first=True for nn.LSTM)?"
+        )
+    if _mixes_in_training(model, x):
+        raise ValueError(
+            "the network mixes the rows of a batch in training mode, so it has no likelihood per datum; call "
+            "network.eval(), or compute each row from itself alone, as LayerNorm and GroupNorm do"
         )
     if random or model.other_latents:
         return

@@ -35,6 +35,7 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.training import history
 from pyrobbb.training.callbacks import Callback
+from pyrobbb.training.data_checks import check_data
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import NonFiniteLossError, Training, fit
@@ -711,6 +712,44 @@ def test_a_network_that_mixes_rows_is_refused(batch_first: bool) -> None:
     else:
         with pytest.raises(ValueError, match=r"depends on the other rows of the batch, .*batch_first=True"):
             make()
+
+
+class Normalised(nn.Module):
+    """Subtracts in training, as a batch normalisation does, the mean over the rows, or of each row."""
+
+    seen: Tensor
+
+    def __init__(self, dim: int, breaks: bool = False) -> None:
+        super().__init__()
+        self.layer, self.dim, self.breaks, self.calls = nn.Linear(3, 4), dim, breaks, 0
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x)
+        if self.training:
+            if self.breaks and x.requires_grad:
+                raise RuntimeError("no slopes by x")
+            self.calls += 1
+            self.seen.add_(out.detach().mean(0))
+            out = nn.functional.dropout(out - out.mean(self.dim, keepdim=True))
+        return out[:, :2]
+
+
+def test_a_network_that_mixes_rows_in_training_alone_is_refused() -> None:
+    def checked(net: Normalised) -> None:
+        model, rows = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.1), 12), values()
+        before = torch.get_rng_state()
+        try:
+            check_data(model, rows.train, None)
+        finally:
+            assert torch.equal(torch.get_rng_state(), before)
+            assert model.network.calls == 0
+            assert not model.network.seen.any()
+
+    with pytest.raises(ValueError, match=r"mixes the rows of a batch in training mode, .* network.eval\(\)"):
+        checked(Normalised(0))
+    checked(Normalised(1))
+    checked(Normalised(1, breaks=True))
 
 
 def test_batch_normalisation_that_was_put_back_into_training_mode() -> None:
