@@ -381,10 +381,12 @@ class BayesianNetwork(Named):
         if len(y) != rows:
             raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
         if y.shape[1:] != event:
-            last = "; an output on a grid has its width last, (B, *grid, width)" if len(event) > 1 else ""
+            advice = "; an output on a grid has its width last, (B, *grid, width)" if len(event) > 1 else ""
+            if (*y.shape[1:], 1) == event:
+                advice = "; give y[..., None]"
             raise ValueError(
                 f"{type(self.likelihood).__name__}: the network's output fits y of shape "
-                f"{(rows, *event)}, got {tuple(y.shape)}{last}"
+                f"{(rows, *event)}, got {tuple(y.shape)}{advice}"
             )
         return y
 

@@ -214,7 +214,7 @@ def test_the_scale_follows_the_outputs_precision() -> None:
         ),
         (likelihoods.Categorical(), torch.zeros(4, dtype=torch.long), "gave 5 rows, y has 4"),
         (likelihoods.Bernoulli(), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5, 1\)"),
-        (likelihoods.Normal(0.1), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5,\)"),
+        (likelihoods.Normal(0.1), torch.zeros(5), r"fits y of shape \(5, 4\), got \(5,\)$"),
         (likelihoods.Normal(0.1), torch.zeros(5, 2), r"fits y of shape \(5, 4\), got \(5, 2\)"),
         (likelihoods.Normal(0.1), torch.zeros(3, 4), "gave 5 rows, y has 3"),
         (likelihoods.HeteroscedasticNormal(), torch.zeros(5, 4), r"fits y of shape \(5, 2\), got \(5, 4\)"),
@@ -223,6 +223,11 @@ def test_the_scale_follows_the_outputs_precision() -> None:
 def test_targets_that_do_not_fit(likelihood: likelihoods.Likelihood, y: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         judged(likelihood, normal(5, 4), y)
+
+
+def test_targets_without_the_dimension_of_their_one_output() -> None:
+    with pytest.raises(ValueError, match=r"fits y of shape \(5, 1\), got \(5,\); give y\[\.\.\., None\]$"):
+        judged(likelihoods.Normal(0.1), normal(5, 1), torch.zeros(5))
 
 
 def test_outputs_that_do_not_fit() -> None:
