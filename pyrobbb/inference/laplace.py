@@ -53,6 +53,7 @@ from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Dataset, Split, evenly_spaced
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.distributions import univariate
+from pyrobbb.evaluation.residuals import warn_of_noise
 from pyrobbb.inference.curvature import (
     Curvature,
     Diagonal,
@@ -76,6 +77,7 @@ logger = logging.getLogger(__name__)
 TURNS = 3  # directions that are searched for a mode
 LENGTHS = [4.0**k for k in range(3, -11, -1)]  # along each, in Newton steps, until a shorter one gains less
 NATS, SHARE = 3.0, 0.2  # at a mode they gain at most 3, or 0.2 for each weight that the data determine
+KEPT = "Laplace().around keeps the noise as it is; give its scale=, or learn it in a fit first"
 STRUCTURES: dict[str, Callable[..., Curvature]] = {"full": Full, "diagonal": Diagonal, "kronecker": Kronecker}
 
 
@@ -134,10 +136,11 @@ class LaplaceGuide(FlatGuide):
                 except RuntimeError as error:  # of torch, for an LSTM or weight_norm, say
                     if out_of_memory(error):
                         raise
+                    fewer = "" if set(self.names) <= set(model.last_layer) else ", or layers='last'"
                     raise ValueError(
                         f"torch cannot linearise this network ({text.one_line(error, 100)}): take "
                         f"Laplace(linearised=False), on the command line inference.linearised=false, which "
-                        f"predicts with the network itself, or layers='last'"
+                        f"predicts with the network itself{fewer}"
                     ) from error
 
     def fit(self, model: BayesianNetwork, data: Split) -> None:
@@ -253,6 +256,10 @@ class LaplaceStep(DescentStep):
 class Laplace(Descent):
     """The curvature at the maximum a posteriori, which is found first as `MAP` does.
 
+    Where -log p(y | f) is not convex in the outputs f, as under `StudentT` and `HeteroscedasticNormal`, its
+    curvature is cut at 0 row by row: the posterior is then a little too sure, and `log_evidence` should not
+    rank such noises.
+
     Args:
         structure: `full` covariance, `diagonal`, or `kronecker` products by layer.
         layers: `all`; or `last`, the module of the last parameter: the others stay at the mode.
@@ -322,6 +329,8 @@ class Laplace(Descent):
     ) -> Posterior:
         """The approximation around the mean weights of each chain of a fitted posterior, whatever fitted it.
 
+        Nothing else is fitted here: a learned noise stays as it is.
+
         >>> model = BayesianNetwork(network, priors.Normal(), likelihoods.Categorical())  # doctest: +SKIP
         >>> posterior = Laplace().around(model, data)  # doctest: +SKIP
 
@@ -363,6 +372,7 @@ class Laplace(Descent):
                 first = rows.head(1)
                 check_density(model, guide, first, type(self).__name__)
                 guide.check(model, rows)
+                warn_of_noise(model, guide, rows, KEPT)
                 guide.fit(model, rows)
             chains.append((model, guide))
         found = posterior.with_chains(chains)

@@ -26,6 +26,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.columns import Columns
 from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
+from pyrobbb.evaluation.residuals import warn_of_noise
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
 from pyrobbb.inference.energy import check_density
@@ -37,7 +38,7 @@ from pyrobbb.training import compatibility, divergence, history
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.data_checks import check_data, reach, warn_of_data
 from pyrobbb.training.divergence import NonFiniteLossError
-from pyrobbb.training.end_checks import warn_of_falling, warn_of_noise, warn_of_warm_up
+from pyrobbb.training.end_checks import warn_of_falling, warn_of_warm_up
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import rows_of
 from pyrobbb.training.options import Options

@@ -479,6 +479,22 @@ class _Sharp(likelihoods.Likelihood):
         return dist.Laplace(output, output.new_tensor(0.3)).to_event(1)
 
 
+class _Packed(nn.Module):
+    """Packed sequences, which torch does not linearise, not even where the last layer alone is drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.last = nn.GRU(D, 2, batch_first=True), nn.Linear(2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = 1 + (x[:, 0] > 0).long()
+        pairs = nn.utils.rnn.pack_padded_sequence(
+            torch.stack([x, x], 1), lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
+        out: Tensor = self.last(self.gru(pairs)[1][-1])
+        return out
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize(
     ("network", "likelihood", "options", "message"),
@@ -505,6 +521,7 @@ class _Sharp(likelihoods.Likelihood):
         (_Slope(D, 1), None, {"linearised": False}, None),
         (_recurrent(), None, {"linearised": False}, None),
         (_recurrent(), None, {"layers": "last"}, None),
+        (_Packed(), None, {"layers": "last"}, "torch cannot linearise .* with the network itself$"),
         (nn.Linear(D, 1), _Sharp(), {}, "_Sharp has no second derivative"),
         (nn.Sequential(nn.Linear(D, 1), nn.Unflatten(1, (1, 1))), None, {}, r"takes outputs \(B, K\)"),
     ],
@@ -606,6 +623,19 @@ def test_laplace_goes_around_a_network_that_was_trained_elsewhere():
     prediction = posterior.predict(data.x, data.y, draws=2000)
     expected = ((data.x @ covariance) * data.x).sum(1).sqrt()  # five standard deviations of 2000 draws
     torch.testing.assert_close(prediction.means.std(0)[:, 0], expected, rtol=0.08, atol=0)
+
+
+@pytest.mark.parametrize(("scale", "told"), [(None, True), (NOISE, False)])
+def test_a_noise_that_laplace_keeps_is_told_where_residuals_are_another(
+    scale: float | None, told: bool, caplog: Any
+):
+    """A noise that is to be learned starts at 1."""
+    x = normal(200, D)
+    net = nn.Linear(D, 1)
+    y = net(x).detach() + NOISE * normal(200, 1, seed=1)
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(scale=scale))
+    Laplace(structure="full").around(model, Split(x, y))
+    assert ("around keeps the noise as it is; give its scale=" in caplog.text) == told
 
 
 def test_swag_has_the_moments_of_its_snapshots():
