@@ -91,9 +91,9 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
     """
     model, guide = fitted(chain)
     stored: Any = getattr(guide, "stored_draw", None)
-    if stored is not None:  # a sampler's; the seed says with which of them a posterior begins
+    if stored is not None:  # a sampler's
         with torch.no_grad():
-            return [model.with_padding(stored(seed + number)) for seed, _, number in keys]
+            return [model.with_padding(stored(number, seed)) for seed, _, number in keys]
     found: list[Weights] = []
     with isolated(device=model.device), torch.no_grad():
         for key in keys:
@@ -118,7 +118,7 @@ def order(chain: FittedChain, draws: int, seed: int = 0) -> list[int] | None:
     guide: Any = chain[1]
     if not hasattr(guide, "stored_draw"):
         return None
-    return sorted(range(draws), key=lambda draw: guide.place(seed + draw))
+    return sorted(range(draws), key=lambda draw: guide.place(draw, seed))
 
 
 def stacked(draws: Sequence[Weights]) -> Weights:

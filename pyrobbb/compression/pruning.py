@@ -136,14 +136,14 @@ class PrunedDraws(PrunedGuide):
         """Which of them diverged, if the sampler says so."""
         return self.guide.diverging  # type: ignore[return-value]
 
-    def stored_draw(self, number: int) -> Weights:
+    def stored_draw(self, number: int, seed: int) -> Weights:
         """The sampler's own, with zeros."""
-        values: Weights = self.guide.stored_draw(number)  # type: ignore[operator]
+        values: Weights = self.guide.stored_draw(number, seed)  # type: ignore[operator]
         return values | {name: values[name] * mask for name, mask in self.masks.items()}
 
-    def place(self, number: int) -> int:
+    def place(self, number: int, seed: int) -> int:
         """Where that draw is in the sampler's chain."""
-        return self.guide.place(number)  # type: ignore[operator]
+        return self.guide.place(number, seed)  # type: ignore[operator]
 
 
 def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool = True) -> Posterior:

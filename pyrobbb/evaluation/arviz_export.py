@@ -140,7 +140,7 @@ def to_groups(
         )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
     if kept and all(hasattr(guide, "diverging") for _, guide in posterior.chains):
-        each = [guide.diverging[[guide.place(seed + s) for s in range(draws)]] for guide in samplers]
+        each = [guide.diverging[[guide.place(s, seed) for s in range(draws)]] for guide in samplers]
         groups["sample_stats"] = {"diverging": np.stack([as_numpy(chain) for chain in each])}
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)

@@ -39,19 +39,20 @@ class EmpiricalGuide(FlatGuide):
         loc, kept = self.loc, int(self.kept)
         return self.stored[torch.randint(kept, ())] if kept else loc
 
-    def place(self, number: int) -> int:
-        """Which of the stored draws is draw `number` of a posterior.
+    def place(self, number: int, seed: int) -> int:
+        """Which of the stored draws is draw `number` of a posterior with this seed.
 
         However few are asked for, they are spread over the whole chain: steps of the golden section, round
-        and round, none twice before all were there once. A posterior's seed says with which it begins.
+        and round, none twice before all were there once. Where the seeds 0, 1, 2, ... begin in that order is
+        spread over it in the same way, so that they have few draws in common.
         """
         kept = max(1, int(self.kept))
         step = next(s for s in range(round(0.618034 * kept), kept + 2) if gcd(s, kept) == 1)
-        return number * step % kept
+        return (number + seed * step) * step % kept
 
-    def stored_draw(self, number: int) -> Weights:
-        """Draw `number` of a posterior; the sampler's position while there is none."""
-        return self.values(self.stored[self.place(number)] if int(self.kept) else self.loc)
+    def stored_draw(self, number: int, seed: int) -> Weights:
+        """Draw `number` of a posterior with this seed; the sampler's position while there is none."""
+        return self.values(self.stored[self.place(number, seed)] if int(self.kept) else self.loc)
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:
         """Mean and standard deviation of the stored draws."""

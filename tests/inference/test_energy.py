@@ -164,3 +164,11 @@ def test_which_draws_diverged_is_exported_in_the_order_of_the_chain(
     )
     drawn = [float(posterior.draw(1, seed=seed)["0.weight"][0, 0, 0]) for seed in range(20)]
     assert sorted(drawn) == list(range(20))  # Thompson sampling by `seed=` sees every one of them
+
+
+def test_neighbouring_seeds_take_other_draws() -> None:
+    """As far as there are enough: three times 20 of 100 draws have none in common."""
+    guide = EmpiricalGuide(model(), 100)
+    guide.kept += 100
+    taken = [guide.place(number, seed) for seed in range(3) for number in range(20)]
+    assert len(set(taken)) == 60
