@@ -6,10 +6,11 @@ The guide keeps each input of a layer with probability 1 - p, one mask for a who
 .. math::
     W = M \, \mathrm{diag}(z) / (1 - p), \qquad z_j \sim \mathrm{Bernoulli}(1 - p)
 
-for every layer's weight matrix M but the first, whose inputs are the data. Training descends the free energy
+for every layer's weight matrix M but those of the first that take the data. Training descends the free energy
 at one mask for each minibatch; the entropy of q does not depend on M.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,19 +27,28 @@ from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
 from pyrobbb.initializers import Initial, from_network
 from pyrobbb.priors.units import unit_dim
 
+logger = logging.getLogger(__name__)
+
 
 class DropoutGuide(FlatGuide):
-    """M with a random mask on the inputs of each weight matrix but the first, whose inputs are the data."""
+    """M with a random mask on the inputs of each layer's weight matrix but those that take the data.
+
+    These are the first, and in a recurrent layer of two directions that of the other one.
+    """
 
     def __init__(self, model: BayesianNetwork, p: float, init_loc: Initial = from_network) -> None:
         super().__init__(model, init_loc)
         self.p = p
         values = model.every_weight
         owners = {name: model.owner(name) for name in values}
-        matrices = [n for n, v in values.items() if not is_vector(v, owners[n]) and _is_layer(owners[n])]
+        every = [name for name, value in values.items() if not is_vector(value, owners[name])]
+        matrices = [name for name in every if _is_layer(owners[name])]
         self.masked = {  # the shape of each mask
-            name: _mask_shape(values[name], owners[name]) for name in matrices[1:] if name in self.shapes
+            name: _mask_shape(values[name], owners[name])
+            for name in matrices
+            if name in self.shapes and name.removesuffix("_reverse") != matrices[0]
         }
+        self.no_layers = [name for name in every if name in self.shapes and name not in matrices]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -64,7 +74,8 @@ class DropoutGuide(FlatGuide):
 def _is_layer(owner: nn.Module) -> bool:
     """Whether a module is one layer, and holds none.
 
-    A parameter of a module that holds layers, such as a token or a table of positions, is no layer's matrix.
+    A parameter of a module that holds layers may be a token or a table of positions, of which nothing tells
+    a layer's matrix.
     """
     inside = (t for child in owner.children() for t in (*child.parameters(), *child.buffers()))
     return isinstance(owner, nn.MultiheadAttention) or not any(tensor.dim() > 1 for tensor in inside)
@@ -92,7 +103,8 @@ class DropoutStep(DescentStep):
 class MCDropout(Descent):
     """Masks on the inputs of every layer's Bayesian weight matrix but the network's first.
 
-    The first is that of the layer that was registered first; it should be the one that takes the data.
+    The first is that of the layer that was registered first; it should be the one that takes the data. A
+    matrix of a module of your own is taken as (outputs, inputs), and has no mask if the module holds layers.
 
     Args:
         p: Probability that an input is dropped.
@@ -122,10 +134,18 @@ class MCDropout(Descent):
                 f"MCDropout draws masks of its own, in training and prediction, but layer {path!r} "
                 f"({type(layer).__name__}) would drop more in training alone: make it without dropout"
             )
+        left = ""
+        if guide.no_layers:
+            left = (
+                f"MCDropout has no mask for {', '.join(guide.no_layers)}: in a module that holds layers they "
+                f"may be tokens or positions; make a layer's matrix a layer, such as nn.Linear(bias=False)"
+            )
         if not guide.masked:
             raise ValueError(
-                "MCDropout drops the inputs of hidden layers, but the network has a single layer"
+                left or "MCDropout drops the inputs of Bayesian layers after the first, and there are none"
             )
+        if left:
+            logger.warning("%s", left)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> DropoutGuide:
         return DropoutGuide(model, self.p, self.init_loc)

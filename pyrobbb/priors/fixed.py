@@ -220,7 +220,9 @@ class FanInNormal(_Elementwise):
     Fan-in is the number of inputs that one unit sums over: the product of all dimensions but the first for
     linear, recurrent and convolutional layers (of a group, its own channels); 1 for an embedding, which
     looks up a row; for a transposed convolution (channels / groups) kernel / stride, the mean number of
-    inputs that meet at an output. Biases and the gains of normalisations take `bias_sigma`.
+    inputs that meet at an output. Biases and the gains of normalisations take `bias_sigma`. A matrix of a
+    module of your own is taken as (outputs, inputs), as torch's layers store it: to one that is used as
+    `x @ W` give a prior of its own by `PerParameter`.
 
     Args:
         gain: g; sqrt(2) keeps the size of what passes through layers of ReLUs (He et al. 2015).

@@ -10,7 +10,8 @@ PER_UNIT = ("layer", "input", "output")
 def unit_dim(per: str, parameter: Tensor, module: nn.Module) -> int | None:
     """The parameter's dimension that counts the units; None where all weights share one scale.
 
-    The weights of an embedding or a transposed convolution have the inputs first, all others the outputs.
+    The weights of an embedding or a transposed convolution have the inputs first, all others the outputs, as
+    those of a module of one's own are taken to have.
     """
     swapped = isinstance(module, (*EMBEDDINGS, nn.modules.conv._ConvTransposeNd))
     return None if per == "layer" or is_vector(parameter, module) else int((per == "input") != swapped)

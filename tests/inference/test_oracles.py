@@ -732,6 +732,37 @@ def test_a_layer_of_ones_own_has_a_matrix_whose_inputs_are_dropped():
     assert list(guide.masked) == ["1.matrix", "2.weight"]
 
 
+class _Adapted(nn.Module):
+    """A frozen layer with an addition of low rank."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.A, self.B = nn.Parameter(torch.randn(1, inputs)), nn.Parameter(torch.randn(outputs, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + x @ self.A.T @ self.B.T
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_matrices_without_masks_are_named(more: bool, caplog: pytest.LogCaptureFixture):
+    """In the error, if there are no others."""
+    net = nn.Sequential(_Adapted(2, 3), nn.Linear(3, 1) if more else nn.Tanh())
+    data = from_arrays(normal(8, 2), normal(8, 1 if more else 3, seed=1), task="regression")
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal())
+    words = "MCDropout has no mask for 0.A, 0.B: in a module that holds layers"
+    with nullcontext() if more else pytest.raises(ValueError, match=words):
+        fit(model, None, data, inference=MCDropout(), epochs=1, progress=None)
+    assert (words in caplog.text) is more
+
+
+def test_dropout_leaves_the_data_in_both_directions():
+    net = nn.GRU(3, 4, num_layers=2, bidirectional=True)
+    guide = MCDropout().guide(BayesianNetwork(net, priors.Normal(), likelihoods.Normal()), None)
+    inputs = [name for name in guide.masked if "weight_ih" in name]
+    assert inputs == ["weight_ih_l1", "weight_ih_l1_reverse"]
+
+
 class _Unused(nn.Sequential):
     """Its last layer is not used."""
 
