@@ -163,7 +163,7 @@ class Run(Options):
         posterior = posterior_of(chains, data.columns)
         if held is not None:
             posterior.chain_weights = stacking_weights(
-                posterior, held.x, held.y, draws=self.draws, seed=self.seed
+                posterior, held.x, held.y, weights=held.weights, draws=self.draws, seed=self.seed
             )
         if not ranks.is_main:
             return Result(run=self, data=data, posterior=posterior, metrics={})
@@ -285,11 +285,12 @@ class Result:
 
 
 def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) -> dict[str, float]:
-    """Metrics of the draw-averaged prediction, and the error of the mean weights."""
+    """Metrics of the draw-averaged prediction, and the error of the mean weights, by the rows' weights."""
     averaged = posterior.predict(part.x, part.y, draws=draws, seed=seed)
     mean = posterior.predict(part.x, part.y, mean_weights=True)
     name = averaged.error.name
-    return {**averaged.metrics(part.y), f"{name}_mean_weights": mean.metrics(part.y)[name]}
+    scores, of_mean = (each.metrics(part.y, part.weights) for each in (averaged, mean))
+    return {**scores, f"{name}_mean_weights": of_mean[name]}
 
 
 def _of_network(make: Any) -> Any:

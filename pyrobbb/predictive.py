@@ -15,7 +15,13 @@ from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.data.columns import class_numbers
 from pyrobbb.data.frames import by_target
 from pyrobbb.distributions import Affine, in_double, moment, own_tensor, univariate, unmasked
-from pyrobbb.evaluation.metrics import as_tensor, classification_metrics, entropy, regression_metrics
+from pyrobbb.evaluation.metrics import (
+    as_tensor,
+    classification_metrics,
+    entropy,
+    regression_metrics,
+    row_mean,
+)
 
 SMALLEST = 1e-12  # level above 0
 Encode = Callable[[Any, Tensor], Tensor]
@@ -102,8 +108,11 @@ class Prediction:
         """The error, from the mean of `losses`."""
         return mean
 
-    def metrics(self, y: Tensor) -> dict[str, float]:
-        """All scores against the targets; the one called `error.name` is the error."""
+    def metrics(self, y: Tensor, weights: Any = None) -> dict[str, float]:
+        """All scores against the targets; the one called `error.name` is the error.
+
+        `weights`, `(M,)`, say how often each row counts, as those of a `Split` do; None is once.
+        """
         raise NotImplementedError
 
     def facts(self) -> dict[str, Tensor]:
@@ -173,8 +182,10 @@ class ClassPrediction(Prediction):
         wrong = self.probs.argmax(-1) != labels
         return 100 * wrong.double().reshape(len(wrong), -1).mean(1)
 
-    def metrics(self, y: Any) -> dict[str, float]:
+    def metrics(self, y: Any, weights: Any = None) -> dict[str, float]:
         """Error in percent, NLL, Brier score, calibration error and mutual information, over all labels.
+
+        The first three count each row as often as `weights` say, the others all rows alike.
 
         The NLL is of `log_predictive` if `y` was given to `predict`, else of the probabilities, which are
         rounded (`classification_metrics`). Where a row has several labels, such as those of pixels, it is of
@@ -182,10 +193,11 @@ class ClassPrediction(Prediction):
         row together, which share a draw of the weights.
         """
         labels = self.labels(y).long().flatten()
-        scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels)
+        each = None if weights is None else as_tensor(weights).repeat_interleave(len(labels) // len(y))
+        scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels, each)
         given = None if self.y is None or self.probs.dim() > 2 else self.labels(self.y)
         if given is not None and torch.equal(given, labels.to(given)):
-            scores["nll"] = 0.0 - float(self.log_predictive.double().mean())
+            scores["nll"] = 0.0 - row_mean(self.log_predictive, weights)
         return {**scores, "mutual_information": float(self.mutual_information.mean())}
 
     def facts(self) -> dict[str, Tensor]:
@@ -348,8 +360,8 @@ class ValuePrediction(Prediction):
         """Root mean squared error of each target by itself, in its own units, shape `(*K)`."""
         return self._squares(y).mean(0).sqrt()
 
-    def metrics(self, y: Any) -> dict[str, float]:
-        """Root mean squared error, in units of y, and NLL in nats per row.
+    def metrics(self, y: Any, weights: Any = None) -> dict[str, float]:
+        """Root mean squared error, in units of y, and NLL in nats per row, each as often as it counts.
 
         Of several targets both are over all of them. The one in the largest units counts most in the error
         (`rmse` has that of each); to the NLL other units add a constant, so it ranks fits as before.
@@ -362,7 +374,7 @@ class ValuePrediction(Prediction):
             raise ValueError(
                 "y differs from what predict(x, y) was given, which the NLL is of: give it to predict() too"
             )
-        return regression_metrics(mean, self.log_predictive, y)
+        return regression_metrics(mean, self.log_predictive, y, weights)
 
     def facts(self) -> dict[str, Tensor]:
         """Nothing beyond samples and functions."""

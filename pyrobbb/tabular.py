@@ -23,6 +23,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec, Split, Units
 from pyrobbb.data.tables import TableData
+from pyrobbb.evaluation.metrics import row_mean
 from pyrobbb.inference import SVI, Inference
 from pyrobbb.inference.method import check_method
 from pyrobbb.likelihoods import (
@@ -259,9 +260,8 @@ def _best(
 
 
 def _loss(posterior: Posterior, held: Split) -> float:
-    """Minus the log-likelihood of rows that were held back, each as often as it counts."""
-    scores = posterior.predict(held.x, held.y, draws=DRAWS).log_predictive
-    return -float(scores.mean() if held.weights is None else scores @ held.weights.to(scores))
+    """Minus the mean log-likelihood of rows that were held back, each as often as it counts."""
+    return -row_mean(posterior.predict(held.x, held.y, draws=DRAWS).log_predictive, held.weights)
 
 
 def _warn_of_little(posterior: Posterior, data: TableData) -> None:

@@ -15,6 +15,7 @@ from models.mlp import mlp
 from pyrobbb import BayesianNetwork, Posterior, likelihoods, tabular
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.data import Table, from_arrays, from_table
+from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.conformal import calibrate
 from pyrobbb.experiment import Run
@@ -234,6 +235,14 @@ def test_rows_count_as_often_as_a_column_says():
     assert torch.equal(given.train.weights, data.train.weights)
     with pytest.raises(ValueError, match="column 'seen' holds -1 in row 0; they must not be negative"):
         from_table(HOUSES | {"seen": counts - 2}, target="price", weights="seen")
+
+
+def test_held_rows_choose_a_model_as_often_as_they_count():
+    counts = torch.arange(300) % 3
+    data = from_table(HOUSES | {"seen": counts}, target="price", weights="seen", validation=range(100))
+    posterior, held, counts = fit_table(data, noise="learned", epochs=1), data.validation, counts[:100]
+    repeated = Split(held.x.repeat_interleave(counts, 0), held.y.repeat_interleave(counts, 0))
+    assert tabular._loss(posterior, held) == pytest.approx(tabular._loss(posterior, repeated), rel=1e-5)
 
 
 def test_rows_that_count_nothing_are_left_out_of_everything():

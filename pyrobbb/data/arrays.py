@@ -42,9 +42,10 @@ def from_arrays(
             where classes= is given, which become int64; for `task="regression"` real targets of shape
             `(N, *grid, outputs)` or `(N,)`, which become `dtype` and, for the latter, `(N, 1)`.
         task: "classification" or "regression".
-        weights: how often each training row's log-likelihood counts, `(N,)`, zero or more: row i counts
-            weights[i] times, as if it had been seen so often. They are not rescaled: a sum other than N makes
-            the data weigh more or less against the prior. Validation and test rows count once.
+        weights: how often each row's log-likelihood counts, `(N,)`, zero or more: row i counts weights[i]
+            times, as if it had been seen so often, in training and in scores of rows held back. They are not
+            rescaled: a sum other than N makes the data weigh more or less against the prior. Rows of a pair
+            `(x, y)` for validation or test count once.
         validation: held back from training: a share of the rows, drawn by `split_seed`; a list of row
             numbers; or a pair `(x, y)` of the same kind.
         test: held back for the end, in the same forms.
@@ -88,8 +89,7 @@ def from_arrays(
     spec = Spec(N=len(rows["train"]), features=features, outputs=outputs, task=task)
 
     _check_against(spec, "", train, inferred=classes is None)
-    held = {part: torch.from_numpy(own) for part, own in rows.items() if part != "train"}
-    parts = {part: Split(train.x[own], train.y[own]) for part, own in held.items()}
+    parts = {part: train.take(torch.from_numpy(own)) for part, own in rows.items() if part != "train"}
     if parts:
         train = train.take(torch.from_numpy(rows["train"]))
     for part, pair in given.items():
@@ -136,18 +136,18 @@ def _split(
     return Split(inputs, targets.to(inputs.device))
 
 
-def row_weights(name: str, weights: ArrayLike, train: Split) -> Tensor:
+def row_weights(name: str, weights: ArrayLike, rows: Split) -> Tensor:
     """Row weights as a tensor beside the rows; ValueError if one is negative or not finite, or all are 0."""
-    tensor = _tensor(name, weights).to(train.x.device)
-    dtype = train.x.dtype if train.x.dtype.is_floating_point else torch.float32  # mapped rows too
+    tensor = _tensor(name, weights).to(rows.x.device)
+    dtype = rows.x.dtype if rows.x.dtype.is_floating_point else torch.float32  # mapped rows too
     tensor = _finite(name, tensor, weights, dtype)
-    if tensor.shape != (len(train),):
-        raise ValueError(f"{name} must have the shape ({len(train)},), got {tuple(tensor.shape)}")
+    if tensor.shape != (len(rows),):
+        raise ValueError(f"{name} must have the shape ({len(rows)},), got {tuple(tensor.shape)}")
     if bool((tensor < 0).any()):
         row = int(tensor.argmin())
         raise ValueError(f"{name} holds {float(tensor[row]):g} in row {row}; they must not be negative")
     if not bool(tensor.any()):
-        raise ValueError(f"{name}: the weights are all 0, so there is nothing to learn from")
+        raise ValueError(f"{name}: the weights are all 0, so that no row counts")
     return tensor
 
 

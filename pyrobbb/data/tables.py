@@ -67,9 +67,10 @@ class Table:
         drop: Columns to leave out.
         raw: Columns of numbers that come as they stand, in this order, as the last inputs: such as the
             exposure of a count, for a network that knows its units. None of their values may be missing.
-        weights: The column that says how often each training row's log-likelihood counts; no input. A
-            training row that counts 0 times is left out of everything. Validation and test rows count once,
-            and so does each training row in means and standard deviations.
+        weights: The column that says how often each row's log-likelihood counts, in training and in scores
+            of validation and test rows; no input. A training row that counts 0 times is left out of
+            everything; in means and standard deviations each other one counts once. Rows of another table
+            for validation or test that has no such column count once.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
             numbers, or a mask of booleans; or another table with the same columns.
         test: Held back for the end, in the same forms.
@@ -149,9 +150,11 @@ class Table:
         inputs = {name: column for name, column in train.items() if name != self.weights}
         columns = Columns.learn(inputs, targets, classes, frozenset(texts), tuple(map(str, self.raw)))
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
-        if self.weights is not None:
-            counts = row_weights(f"column {self.weights!r}", train[str(self.weights)], splits["train"])
-            splits["train"] = replace(splits["train"], weights=counts)
+        for part, rows in parts.items():
+            if self.weights in rows:
+                column = as_zeros_and_ones(rows[str(self.weights)])
+                counts = row_weights(f"{part}: column {self.weights!r}", column, splits[part])
+                splits[part] = replace(splits[part], weights=counts)
         x = splits["train"].x
         units = None if classes else _units(targets, train, x.dtype)
         spec = Spec(len(x), tuple(x.shape[1:]), len(classes) or len(targets), task, units, columns.raw)

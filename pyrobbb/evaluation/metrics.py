@@ -17,8 +17,10 @@ Array = np.ndarray | Tensor
 SUM_TOLERANCE = 1e-4
 
 
-def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
+def classification_metrics(probs: Array, y: Array, weights: Array | None = None) -> dict[str, float]:
     """Scores of predictive probabilities `(M, C)` against labels `(M,)` in 0..C-1.
+
+    `weights`, `(M,)`, say how often each example counts, but in `ece`; None is once.
 
     `error`: share of examples whose most probable class is wrong, in percent.
     `nll`: -mean_m log p_m[y_m], in nats per example. A probability that was rounded to 0 counts as the
@@ -32,18 +34,20 @@ def classification_metrics(probs: Array, y: Array) -> dict[str, float]:
             as an unnormalised geometric mean.
     """
     probs, y = labelled(probs, y)
-    M, C = probs.shape
-    chosen = probs.gather(1, y[:, None]).clamp_min(torch.finfo(probs.dtype).tiny).double()
+    C = probs.shape[1]
+    chosen = probs.gather(1, y[:, None])[:, 0].clamp_min(torch.finfo(probs.dtype).tiny).double()
     difference = probs.double() - torch.nn.functional.one_hot(y, C)
     return {
-        "error": 100 * int((probs.argmax(1) != y).sum()) / M,
-        "nll": 0.0 - float(chosen.log().mean()),  # not -0.0 when every prediction is perfect
-        "brier": float(difference.square().sum(1).mean()),
+        "error": row_mean(100 * (probs.argmax(1) != y), weights),
+        "nll": 0.0 - row_mean(chosen.log(), weights),  # not -0.0 when every prediction is perfect
+        "brier": row_mean(difference.square().sum(1), weights),
         "ece": by_confidence(probs.cpu().numpy(), y.cpu().numpy()).ece,
     }
 
 
-def regression_metrics(mean: Array, log_density: Array, y: Array) -> dict[str, float]:
+def regression_metrics(
+    mean: Array, log_density: Array, y: Array, weights: Array | None = None
+) -> dict[str, float]:
     """Scores of a predictive density of real targets.
 
     `rmse`: sqrt(mean (mean - y)^2), in the units of y; the mean is over all D targets, too.
@@ -54,6 +58,7 @@ def regression_metrics(mean: Array, log_density: Array, y: Array) -> dict[str, f
         mean: Predictive means, `(M,)` or `(M, D)`.
         log_density: Log predictive density of each target, `(M,)`.
         y: Targets, of the shape of `mean`.
+        weights: How often each row counts, `(M,)`; None is once.
 
     Raises:
         ValueError: Shapes that differ (they are never broadcast), or a value that is not finite.
@@ -68,7 +73,23 @@ def regression_metrics(mean: Array, log_density: Array, y: Array) -> dict[str, f
     for name, value in (("mean", mean), ("log_density", log_density), ("y", y)):
         if not value.isfinite().all():
             raise ValueError(f"{name} has {int((~value.isfinite()).sum())} values that are not finite")
-    return {"rmse": sqrt(float((mean - y).square().mean())), "nll": -float(log_density.mean())}
+    squares = (mean - y).square().reshape(len(y), -1).mean(1)
+    return {"rmse": sqrt(row_mean(squares, weights)), "nll": -row_mean(log_density, weights)}
+
+
+def row_mean(values: Tensor, weights: Any = None) -> float:
+    """The mean over rows of values `(M,)`, each as often as it counts; one that does not may be infinite.
+
+    Raises:
+        ValueError: `weights` have another shape.
+    """
+    values = values.double()
+    if weights is None:
+        return float(values.mean())
+    counts = as_tensor(weights).to(values)
+    if counts.shape != values.shape:
+        raise ValueError(f"weights must be one for each row, got the shape {tuple(counts.shape)}")
+    return float((counts @ values.where(counts > 0, 0.0)) / counts.sum())
 
 
 def entropy(probs: Array) -> Tensor:

@@ -1,9 +1,10 @@
 r"""Weights of a mixture of restarts, by stacking on held-out data (Yao et al. 2018, arXiv 1704.02030, eq. 4).
 
 .. math::
-    \max_{w \ge 0, \sum_c w_c = 1} \sum_i \log \sum_c w_c\, p_c(y_i \mid x_i)
+    \max_{w \ge 0, \sum_c w_c = 1} \sum_i n_i \log \sum_c w_c\, p_c(y_i \mid x_i)
 
-where :math:`p_c` is the posterior predictive of chain c. Restarts weighted alike are the posterior's default.
+where :math:`p_c` is the posterior predictive of chain c and row i counts n_i times. Restarts weighted alike
+are the posterior's default.
 """
 
 import numpy as np
@@ -18,7 +19,13 @@ LEAST = 1e-9  # weight in the search: at 0 a row that one chain alone explains w
 
 
 def stacking_weights(
-    posterior: Posterior, x: ArrayLike, y: ArrayLike, *, draws: int = 100, seed: int = 0
+    posterior: Posterior,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    weights: Tensor | None = None,
+    draws: int = 100,
+    seed: int = 0,
 ) -> tuple[float, ...]:
     """The weight of each chain, to be assigned to `posterior.chain_weights`.
 
@@ -26,6 +33,7 @@ def stacking_weights(
         posterior: Of several chains.
         x: Held-out inputs, as `predict` takes them.
         y: Their targets.
+        weights: How often each row counts, `(M,)`; None is once.
         draws: Weight draws of each chain.
         seed: Which draws.
 
@@ -39,23 +47,25 @@ def stacking_weights(
         posterior.predict(x, y, draws=draws, chains=[chain], seed=seed).log_predictive
         for chain in range(len(posterior.chains))
     ]
-    return tuple(stacked(torch.stack(scores).double().cpu()).tolist())
+    return tuple(stacked(torch.stack(scores).double().cpu(), weights).tolist())
 
 
-def stacked(log_scores: Tensor) -> Tensor:
-    """The weights that maximise the mixture's score, of log scores `(chains, rows)`.
+def stacked(log_scores: Tensor, counts: Tensor | None = None) -> Tensor:
+    """The weights that maximise the mixture's score, of log scores `(chains, rows)`, each `counts` times.
 
     EM stops far from them where chains nearly tie.
     """
+    n = torch.ones_like(log_scores[0]) if counts is None else counts.to(log_scores)
+    log_scores = log_scores.where(n > 0, 0.0)  # a row that does not count may have no density
     best = log_scores.max(0).values
     if not bool(best.isfinite().all()):
         row = int((~best.isfinite()).nonzero()[0])
         raise ValueError(f"row {row} of y has the density {float(best[row].exp()):g} under every chain")
-    p = (log_scores - best).exp().numpy()
+    p, often = (log_scores - best).exp().numpy(), n.numpy()
     alike = np.full(len(p), 1 / len(p))
 
     def cost(w: np.ndarray) -> tuple[float, np.ndarray]:
-        return -np.log(w @ p).sum(), -(p / (w @ p)).sum(1)
+        return -often @ np.log(w @ p), -(p / (w @ p)) @ often
 
     found = scipy.optimize.minimize(
         cost, alike, jac=True, method="SLSQP", bounds=[(LEAST, 1)] * len(p), options={"ftol": 1e-12},

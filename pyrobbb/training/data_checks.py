@@ -15,7 +15,7 @@ from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data.arrays import row_weights
-from pyrobbb.data.dataset import Dataset, Split, scattered
+from pyrobbb.data.dataset import Split, scattered
 from pyrobbb.data.mapped import Mapped
 from pyrobbb.distributions import is_masked, on_real_line, univariate
 from pyrobbb.inference.flat_guide import FlatGuide
@@ -35,22 +35,21 @@ FAR = 50.0  # standard deviations of the noise between targets and an untrained 
 logger = logging.getLogger(__name__)
 
 
-def check_tensors(data: Dataset) -> None:
-    """Raise ValueError unless every part of the data is made of tensors, and its rows can be counted."""
-    for part, split in (("", data.train), ("validation ", data.validation), ("test ", data.test)):
-        for name in ("x", "y") if split is not None else ():
-            value = getattr(split, name)
-            if not isinstance(value, Tensor | Mapped):
-                raise ValueError(
-                    f"{part}{name} must be a tensor, got {text.short(value)}; see pyrobbb.data.from_arrays"
-                )
-            if isinstance(value, Tensor):
-                checks.dense(f"{part}{name}", value)
-            if len(value) == 0:
-                raise ValueError(f"{part}{name} is empty: its shape is {tuple(value.shape)}")
-    if data.train.weights is not None:
-        checks.check_kinds(weights=(data.train.weights, Tensor))
-        row_weights("weights", data.train.weights, data.train)
+def check_tensors(part: str, split: Split) -> None:
+    """Raise ValueError unless a part of the data is made of tensors, and its rows can be counted."""
+    for name in ("x", "y"):
+        value = getattr(split, name)
+        if not isinstance(value, Tensor | Mapped):
+            raise ValueError(
+                f"{part}{name} must be a tensor, got {text.short(value)}; see pyrobbb.data.from_arrays"
+            )
+        if isinstance(value, Tensor):
+            checks.dense(f"{part}{name}", value)
+        if len(value) == 0:
+            raise ValueError(f"{part}{name} is empty: its shape is {tuple(value.shape)}")
+    if split.weights is not None:
+        checks.check_kinds(**{f"{part}weights": (split.weights, Tensor)})
+        row_weights(f"{part}weights", split.weights, split)
 
 
 def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:

@@ -31,7 +31,9 @@ def rows_of(data: Any, validation: Any = None) -> tuple[Split | TorchRows, Split
                 f"data must be what from_arrays(x, y, task=...) makes, or a torch Dataset or DataLoader, got "
                 f"{short(data)}"
             )
-        check_tensors(data)
+        for part, split in (("", data.train), ("validation ", data.validation), ("test ", data.test)):
+            if split is not None:
+                check_tensors(part, split)
         train, held = data.train, data.validation
     if isinstance(validation, TorchDataset | DataLoader):
         held = TorchRows(validation).whole()
@@ -41,5 +43,5 @@ def rows_of(data: Any, validation: Any = None) -> tuple[Split | TorchRows, Split
                 f"validation must be a Split or a torch Dataset, such as TensorDataset(x, y), got "
                 f"{short(validation)}"
             )
-        held = validation
+        check_tensors("validation ", held := validation)
     return train, held

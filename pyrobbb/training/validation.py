@@ -7,6 +7,7 @@ from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
+from pyrobbb.evaluation.metrics import row_mean
 from pyrobbb.posterior import Posterior
 
 
@@ -19,7 +20,7 @@ def validate(
     seed: int,
     ranks: ProcessGroup = SINGLE,
 ) -> tuple[float, float]:
-    """Error (percent, or root mean squared) and NLL on `part`; leaves the random state as it was.
+    """Error (percent, or root mean squared) and NLL of weighted rows; leaves the random state as it was.
 
     Args:
         model: The Pyro model.
@@ -33,14 +34,16 @@ def validate(
         NonFiniteOutputError: The output for a row is NaN; in every process, whichever has the row.
     """
     x, y = ranks.shard(part.x), ranks.shard(part.y)
+    weights = None if part.weights is None else ranks.shard(part.weights)
+    share = len(y) / len(part) if weights is None else float(weights.sum() / part.counts.sum())
     totals = torch.zeros(2, dtype=torch.float64)
     lost = None
-    if len(y):
+    if share:
         posterior = Posterior([(model, guide)])
         try:
             prediction = posterior.predict(x, y, draws=max(draws, 1), mean_weights=draws == 0, seed=seed)
-            means = (prediction.losses(y).mean(), -prediction.log_predictive.mean())
-            totals += len(y) / len(part) * torch.tensor([float(mean) for mean in means], dtype=torch.float64)
+            means = [row_mean(each, weights) for each in (prediction.losses(y), -prediction.log_predictive)]
+            totals += share * torch.tensor(means, dtype=torch.float64)
         except NonFiniteOutputError as reason:  # the others would wait for this process
             rows = f" (of rows {ranks.rank}, {ranks.rank + ranks.size} and so on)" if ranks.size > 1 else ""
             lost = NonFiniteOutputError(f"{reason}{rows}")

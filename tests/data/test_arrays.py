@@ -68,8 +68,9 @@ def test_rows_are_held_back_as_of_a_table() -> None:
         assert torch.equal(getattr(data, part).y, getattr(rows, part).y)
         assert torch.equal(getattr(data, part).x[:, 0], 2 * getattr(data, part).y[:, 0])
     assert data.spec.N == len(data.train) == 13
-    assert torch.equal(data.train.weights, data.train.y[:, 0] + 1)
-    assert data.validation.weights is None
+    for part in (data.train, data.validation, data.test):
+        assert torch.equal(part.weights, part.y[:, 0] + 1)
+    assert regress(weights=np.ones(6), test=(X, REAL)).test.weights is None
     assert regress(test=0.0, validation=[]).test is None
     assert len(regress(test=np.float32(0.5)).test) == 3
 

@@ -910,6 +910,16 @@ def test_a_row_that_counts_nothing_may_lack_its_target() -> None:
         from_table(table | {"n": [1.5, 2.5, np.nan, np.nan]}, target="n", weights="w")
 
 
+def test_rows_held_back_count_as_often_as_their_column_says() -> None:
+    table = {"a": [1.0, 2, 3, 4, 5], "n": [1.5, 2.5, 3.5, 4.5, 5.5], "w": [1, 0, 3, 4, 0]}
+    data = from_table(table, target="n", weights="w", validation=[1, 2], test=table)
+    assert [data.validation.weights.tolist(), data.test.weights.tolist()] == [[0, 3], [1, 0, 3, 4, 0]]
+    other = {name: table[name] for name in ("a", "n")}
+    assert from_table(table, target="n", weights="w", test=other).test.weights is None
+    with pytest.raises(ValueError, match="test: column 'w': the weights are all 0, so that no row counts"):
+        from_table(table, target="n", weights="w", test=[1, 4])
+
+
 def test_weights_may_be_booleans() -> None:
     table = {"a": [1.0, 2, 3, 4], "n": [1.5, 2.5, 3.5, 4.5]}
     counts = [True, True, False, True]

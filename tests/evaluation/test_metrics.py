@@ -37,6 +37,22 @@ def test_classification_by_hand():
     assert all(type(value) is float for value in found.values())
 
 
+def test_weights_count_as_rows_that_are_repeated():
+    """Even the row whose label has the probability 0, which does not count."""
+    counts, y = np.array([2, 0, 1, 3]), np.array([0.5, -1.0, 2.0, 0.0])
+    found, expected = (
+        classification_metrics(PROBS, LABELS, counts),
+        classification_metrics(PROBS.repeat(counts, 0), LABELS.repeat(counts)),
+    )
+    assert [found[key] for key in ("error", "nll", "brier")] == pytest.approx(
+        [expected[key] for key in ("error", "nll", "brier")]
+    )
+    of_values = regression_metrics(0 * y, y, y, counts)
+    assert of_values == pytest.approx(regression_metrics(*3 * [y.repeat(counts)]) | {"rmse": 0.75**0.5})
+    with pytest.raises(ValueError, match="weights must be one for each row"):
+        classification_metrics(PROBS, LABELS, counts[:1])
+
+
 def test_calibration_error_averages_within_a_bin():
     """Ten predictions of 0.7 in one bin, seven right: calibrated; with four right, 0.3 off."""
     probs = np.tile([0.7, 0.3], (10, 1))

@@ -29,6 +29,16 @@ def test_stacking_leaves_out_what_is_always_worse_and_is_symmetric():
     assert stacked(torch.cat([good, good])).tolist() == pytest.approx([0.5, 0.5])
 
 
+def test_stacking_counts_rows_by_their_weights():
+    scores = normal(2, 12, dtype=torch.float64)
+    counts = torch.arange(12) % 4
+    scores[:, 0] = -torch.inf  # which counts 0 times
+    expected = stacked(scores.repeat_interleave(counts, 1))
+    torch.testing.assert_close(stacked(scores, counts), expected, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="row 0 of y has the density 0"):
+        stacked(scores, counts + 1)
+
+
 @pytest.fixture(scope="module")
 def ensemble():
     data = classes(validation=20)

@@ -30,6 +30,8 @@ from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Blobs, NoisySine
+from pyrobbb.data.dataset import Split
+from pyrobbb.experiment import evaluate
 from pyrobbb.inference import Laplace
 from pyrobbb.initializers import Constant
 from pyrobbb.mean_field import MeanFieldNormal
@@ -131,6 +133,21 @@ def test_other_validation_rows_than_the_datas_own() -> None:
     prediction: Any = posterior.predict(DATA.train.x, DATA.train.y, mean_weights=True)
     assert rows[0].kl == posterior.history.rows[0].kl
     assert posterior.history.rows[0].validation_nll == pytest.approx(-float(prediction.log_predictive.mean()))
+
+
+def test_validation_rows_count_by_their_weights() -> None:
+    """As if each had been repeated: after each epoch, and in the final scores."""
+    x, y, counts = *(part[:9] for part in (DATA.train.x, DATA.train.y)), torch.arange(9) % 3
+    held = Split(x, y, counts.float())
+    repeated = Split(x.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0))
+    scores = []
+    for part in (held, repeated):
+        posterior = fit(bayesian(), MeanFieldNormal, DATA, validation=part, epochs=1, **QUIET)
+        row, found = posterior.history.rows[0], evaluate(posterior, part, draws=2)
+        scores.append([row.validation_error, row.validation_nll, found["error"], found["nll"]])
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+    with pytest.raises(ValueError, match="validation weights: the weights are all 0, so that no row counts"):
+        fit(bayesian(), MeanFieldNormal, DATA, validation=Split(x, y, 0 * counts), epochs=1, **QUIET)
 
 
 # Chains
