@@ -233,7 +233,9 @@ def test_rows_count_as_often_as_a_column_says():
     assert data.columns.inputs(HOUSES).shape == (300, 3)
     given = from_table({"size": SIZE, "town": TOWN}, PRICE, weights=counts)
     assert torch.equal(given.train.weights, data.train.weights)
-    with pytest.raises(ValueError, match="column 'seen' holds -1 in row 0; they must not be negative"):
+    with pytest.raises(
+        ValueError, match="column 'seen' holds -1 in row 0, counted from 0; none may be negative"
+    ):
         from_table(HOUSES | {"seen": counts - 2}, target="price", weights="seen")
 
 

@@ -192,7 +192,10 @@ def test_ignoring_the_inputs_is_priced_by_the_weights() -> None:
     [
         (np.ones(59), r"weights must have the shape \(60,\), got \(59,\)"),
         (np.ones((60, 1)), r"weights must have the shape \(60,\)"),
-        (np.where(np.arange(60) == 7, -1.0, 1.0), "weights holds -1 in row 7; they must not be negative"),
+        (
+            np.where(np.arange(60) == 7, -1.0, 1.0),
+            "weights holds -1 in row 7, counted from 0; none may be negative",
+        ),
         (
             np.where(np.arange(60) == 7, np.nan, 1.0),
             r"weights holds 1 values that are not finite, .* in row 7",

@@ -145,7 +145,9 @@ def row_weights(name: str, weights: ArrayLike, rows: Split) -> Tensor:
         raise ValueError(f"{name} must have the shape ({len(rows)},), got {tuple(tensor.shape)}")
     if bool((tensor < 0).any()):
         row = int(tensor.argmin())
-        raise ValueError(f"{name} holds {float(tensor[row]):g} in row {row}; they must not be negative")
+        raise ValueError(
+            f"{name} holds {float(tensor[row]):g} in row {row}, counted from 0; none may be negative"
+        )
     if not bool(tensor.any()):
         raise ValueError(f"{name}: the weights are all 0, so that no row counts")
     return tensor

@@ -93,7 +93,8 @@ def opened(name: str, source: Any) -> Any:
     if path.is_dir():
         raise ValueError(f"{name}: {path} is a folder; name the .csv, .csv.gz or .parquet file in it")
     if not path.is_file():
-        raise ValueError(f"{name}: there is no file {path}")
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"
+        raise ValueError(f"{name}: there is no file {path}{where}")
     if _kind(path) not in ("parquet", "pq"):
         return path
     try:
@@ -216,7 +217,8 @@ def as_column(name: str, values: Any) -> Column:
     else:
         raise ValueError(f"{name} holds {array.dtype}; {NUMBERS_OR_TEXT}")
     if column.dtype.kind == "f" and np.isinf(column).any():
-        raise ValueError(f"{name} holds {column[np.isinf(column)][0]} in row {np.isinf(column).argmax()}")
+        row = np.isinf(column).argmax()
+        raise ValueError(f"{name} holds {column[row]} in row {row}, counted from 0")
     return column
 
 
@@ -303,17 +305,27 @@ def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]
     if _kind(path) != "csv":
         raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
-        try:  # tuples of text, unlike lists, cost the garbage collector one look
-            lines = [(reader.line_num, tuple(map(str.strip, row))) for row in reader if row]
+        reader = csv.reader(file, strict=True)  # else two stray quotes make one cell of the rows between
+        lines: list[tuple[int, tuple[str, ...]]] = []
+        first = 1
+        try:
+            for row in reader:
+                if row:  # a tuple of text, unlike a list, costs the garbage collector one look
+                    lines.append((first, tuple(map(str.strip, row))))
+                first = reader.line_num + 1
         except csv.Error as error:
-            raise ValueError(f"{path}: line {reader.line_num}: {error}; is a quote open?") from error
+            raise ValueError(
+                f"{path}: the row from line {first} on: {error}; is a quote open, or not doubled in a quoted "
+                f"value?"
+            ) from error
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8, or pass a DataFrame") from error
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(
                 f"{path} is not a whole gzip file ({error}); compress or copy it anew"
             ) from error
+    while lines and len(lines[-1][1]) > 1 and not any(lines[-1][1]):  # as spreadsheets leave at the end
+        lines.pop()
     if not lines:
         raise ValueError(f"{path} is empty")
     head, *rows = (line for _, line in lines)

@@ -316,8 +316,8 @@ def _check_targets(
         if lacking.any():
             raise ValueError(
                 f"{part}: target {name!r} is missing in {lacking.sum()} rows, the first of them row "
-                f"{lacking.argmax()}; a target cannot be filled in: leave these rows out, or fit each of "
-                f"several targets by itself, to the rows that have it"
+                f"{lacking.argmax()}, counted from 0; a target cannot be filled in: leave these rows out, "
+                f"or fit each of several targets by itself, to the rows that have it"
             )
         if task == "regression" and rows[name].dtype.kind != "f":
             what = first_text(rows[name])

@@ -4,7 +4,7 @@ import csv
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from math import isclose
+from math import isclose, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -81,11 +81,12 @@ def read_finished(path: Path | str, metrics: Mapping[str, Any]) -> list[Epoch]:
     """The history of a finished run with these metrics; no file is an empty one, one cut off is logged."""
     rows = read(path) if Path(path).exists() else []
     ends = {row.chain: row.free_energy for row in rows}
+    last = fmean(ends.values()) if ends else nan
     told = metrics.get("free_energy", metrics.get("train_loss"))  # which is the mean over the chains' ends
-    if ends and told is not None and not isclose(fmean(ends.values()), told):
+    if Path(path).exists() and told is not None and not isclose(last, told):
         logger.warning(
             "%s was cut off, or is of another run: its last free energy is %.6g, that of the run %.6g",
-            path, fmean(ends.values()), told,
+            path, last, told,
         )  # fmt: skip
     return rows
 
@@ -100,10 +101,13 @@ def read(path: Path | str) -> list[Epoch]:
     with Path(path).open(newline="", encoding="utf-8") as file:
         text = file.read()
     whole = text[: text.rfind("\n") + 1].splitlines()
+    reader = csv.DictReader(whole, restval="")
     try:
         return [
             Epoch(**{name: kind(record[name]) for name, kind in types.items()})  # type: ignore[arg-type]
-            for record in csv.DictReader(whole)
+            for record in reader
         ]
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise ValueError(f"{path} is not a training history: {error!r}") from error
+    except KeyError as error:
+        raise ValueError(f"{path} is not a training history: it has no column {error}") from error
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path} is not a training history: line {reader.line_num}: {error}") from error

@@ -241,7 +241,7 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
             )
             for name in ("size", "price")
         ),
-        (TABLE, {"target": "town"}, "'town' is missing in 1 rows, the first of them row 2"),
+        (TABLE, {"target": "town"}, "'town' is missing in 1 rows, the first of them row 2, counted from 0;"),
         (
             TABLE,
             {"target": ["price", "rooms"]},
@@ -253,7 +253,7 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         ({**TABLE, "price": list("aaaabb")}, {}, "one class in the training rows"),
         ({**TABLE, "price": list("aabbab")}, {"task": "regression"}, "holds the text 'a'"),
         ({**TABLE, "price": [2.5, 2.5, 2.5, 2.5, 1, 1]}, {}, "'price' is 2.5 in every training row"),
-        ({**TABLE, "size": [1, 2, float("inf"), 4, 5, 6]}, {}, "'size' holds inf in row 2"),
+        ({**TABLE, "size": [1, 2, float("inf"), 4, 5, 6]}, {}, "'size' holds inf in row 2, counted from 0"),
         *(
             (
                 {**TABLE, name: [0.5, -1e200, 2, 3, 5, 6]},
@@ -274,7 +274,7 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         (TABLE, {"test": {"size": [1.0]}}, "test has no column 'price'"),
         (TABLE, {"task": "ranking"}, "task must be one of"),
         (LONG, {"target": "y", "test": 0.1}, "names the rows; leave it out with drop"),
-        ("nowhere.csv", {}, "there is no file nowhere.csv"),
+        ("nowhere.csv", {}, f"there is no file nowhere.csv in {Path.cwd()}"),
         (Path(__file__).parent, {}, "data is a folder; name the .csv, .csv.gz or .parquet file in it"),
         (np.arange(3.0), {}, "array of shape"),
         ([[1.0, 2.0], [3.0]], {}, "is not a table"),
@@ -406,7 +406,13 @@ def test_columns_in_another_order_are_refused() -> None:
         (b"a y\n1 2\n", "no column besides its targets: it has 'a y'; those of a file are separated by com"),
         (b"a,b\n1,2\n1\n", "line 3 has 1 values, the first has 2"),
         (b'a,b\n\n1,"2\n3"\n1\n', "line 5 has 1 values, the first has 2"),
-        (b'a,b\n"1,2\n' + b"1,2\n" * 40_000, r"rows\.csv: line \d+: field larger than field limit"),
+        (
+            b'a,b\n"1,2\n' + b"1,2\n" * 40_000,
+            r"rows\.csv: the row from line 2 on: field larger than field limit",
+        ),
+        (b'a,b\n1,2\n3,"4\n5,6\n7,"8\n9,0\n', "row from line 3 on: .* is a quote open"),
+        (b'a,b\n1,2\n3,"4\n5,6\n', "row from line 3 on: .* is a quote open"),
+        (b"a,b\n1,2\n,\n3,4,5\n", "line 4 has 3 values"),
         (b"a,a\n1,2\n", "two columns called 'a'"),
         (b"", "is empty"),
         (b"a,b\n", "is empty"),
@@ -417,6 +423,14 @@ def test_files_of_another_form_are_refused(content: bytes, message: str, tmp_pat
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
         from_table(path)
+
+
+def test_quoted_cells_are_whole_and_blank_rows_at_the_end_are_none(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text('a,b\n"1,5","say ""x"""\n,\n"two\nlines",5" \n , \n,\n\n')
+    frame = as_frame("table", tmp_path / "rows.csv")
+    assert {name: [*column] for name, column in frame.items()} == {
+        "a": ["1,5", None, "two\nlines"], "b": ['say "x"', None, '5"']
+    }  # fmt: skip
 
 
 def test_columns_may_be_called_by_number_and_must_be_lists() -> None:
@@ -906,7 +920,7 @@ def test_a_row_that_counts_nothing_may_lack_its_target() -> None:
     assert data.train.y.flatten().tolist() == [1.5, 2.5, 4.5]
     with pytest.raises(ValueError, match="test: target 'n' is missing in 1 rows"):
         from_table(table, target="n", weights="w", test=[2])
-    with pytest.raises(ValueError, match="the first of them row 3;"):
+    with pytest.raises(ValueError, match="the first of them row 3, counted from 0;"):
         from_table(table | {"n": [1.5, 2.5, np.nan, np.nan]}, target="n", weights="w")
 
 

@@ -1,6 +1,7 @@
 """The history file: it grows row by row, comes back as it was, and survives a crash in mid-line."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,22 @@ def test_a_file_cut_anywhere_gives_the_rows_that_were_whole(tmp_path: Path) -> N
     assert seen == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epoch\nx\n", "it has no column 'chain'"),
+        ("{head}\n0,one\n", "line 2: invalid literal for int() with base 10: 'one'"),
+        ("{head}\n0,1\n", "line 2: could not convert string to float: ''"),
+    ],
+)
+def test_what_is_wrong_in_a_history_is_said_in_words(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.csv"
+    history.write(path, [])
+    path.write_text(text.replace("{head}", path.read_text().strip()))
+    with pytest.raises(ValueError, match=f"is not a training history: {re.escape(said)}$"):
+        history.read(path)
+
+
 def test_no_file_is_an_empty_history(tmp_path: Path) -> None:
     assert history.read_if_there(tmp_path / "absent.csv") == []
     with pytest.raises(FileNotFoundError):
@@ -92,6 +109,11 @@ def test_a_finished_history_that_was_cut_is_remarked(
     path.write_text(path.read_text()[:-3])
     assert len(history.read_finished(path, {"free_energy": 0.375})) == 3
     said = "was cut off, or is of another run: its last free energy is 2.25, that of the run 0.375"
+    assert caplog.messages == [f"{path} {said}"]
+    caplog.clear()
+    path.write_text(path.read_text()[:20])
+    assert history.read_finished(path, {"free_energy": 0.375}) == []
+    said = "was cut off, or is of another run: its last free energy is nan, that of the run 0.375"
     assert caplog.messages == [f"{path} {said}"]
 
 

@@ -210,7 +210,7 @@ DATA_CASES: list[Case] = [
     (
         "a negative weight",
         lambda: weigh(-torch.ones(12)),
-        "weights holds -1 in row 0; they must not be negative",
+        "weights holds -1 in row 0, counted from 0; none may be negative",
     ),
     ("weights of held-out rows alone", lambda: weigh(torch.zeros(12)), "weights: the weights are all 0"),
     ("a list of weights", lambda: weigh([1.0] * 12), "weights must be a Tensor, got [1.0, 1.0"),
