@@ -5,8 +5,10 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Collection
 from contextlib import nullcontext
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,8 @@ import hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Sweep
 from hydra.errors import HydraException
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from experiments import analyse
 from experiments import report as page
@@ -25,7 +26,15 @@ from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, declarations, innermost, loggers
 from experiments._runner.command import RESUMES, ended_in_a_line, quiet_if_unread
 from experiments._runner.folder import claimed, read_metrics
-from experiments._runner.own_parts import drop_inherited, given_to_hydra, method_of, restore_swapped, unused
+from experiments._runner.own_parts import (
+    drop_inherited,
+    given_to_hydra,
+    loaded,
+    method_of,
+    own_content,
+    restore_swapped,
+    unused,
+)
 from experiments._runner.record import provenance, run_command
 from experiments._runner.reopen import check_finished
 from experiments._runner.sweep import ERROR, attempt, in_sweep
@@ -134,6 +143,9 @@ def check_argument(argument: str) -> None:
             f"{argument} cannot be read: {one_line(error, 80)}; if its value has spaces, brackets or letters "
             f"beyond English, quote it, \"{key}='...'\""
         ) from error
+    kinds = {field.name: field.type for field in fields(schema.run_schema())}
+    if kinds.get(name) is bool and isinstance(value, int) and value not in (0, 1):  # Hydra takes any number
+        raise ConfigError(f"{name} must be true or false, got {value}")
     names = [path.stem for path in declarations(name)]
     if not names:  # not a group of components
         return
@@ -151,17 +163,14 @@ def own_file(argument: str) -> list[str]:
     path = Path(argument).resolve()
     if not path.is_file():
         raise ConfigError(f"{argument} " + ("is not a file" if path.exists() else "does not exist"))
-    try:
-        content = OmegaConf.load(path)
-    except (YAMLError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{argument} is not a configuration: {one_line(error, 300)}") from error
-    defaults = content.get("defaults") if isinstance(content, DictConfig) else None
-    if not isinstance(defaults, ListConfig) or list(defaults)[:1] != ["run"]:
+    defaults = loaded(path).get("defaults")
+    if not isinstance(defaults, list) or defaults[:1] != ["run"]:
         raise ConfigError(f"{argument} needs a list `defaults:` with `- run` as its first entry")
     if path.stem in {own.stem for own in declarations()} | {"schema"}:
         raise ConfigError(f"{argument}: {path.stem} is the name of a configuration here; give yours another")
     if path.suffix != ".yaml":
         raise ConfigError(f"{argument}: the name of a configuration ends in .yaml; rename it")
+    own_content(path.parent, path.stem)
     return ["--config-dir", str(path.parent), "--config-name", path.stem]
 
 
@@ -179,6 +188,8 @@ def main() -> None:
         multirun = ("-m", "--multirun")  # which Hydra takes first or last alone
         sys.argv[1:] = sorted(arguments, key=lambda word: word not in multirun)
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself
+        # without it a file's own content comes last, as one would expect
+        warnings.filterwarnings("ignore", r".*Defaults list is missing `_self_`")
         with quiet_if_unread():
             hydra_main()
     except (ConfigError, HydraException, OmegaConfBaseException, OSError) as error:

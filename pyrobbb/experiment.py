@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
+from numbers import Real
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -99,7 +100,7 @@ class Run(Options):
             )
         if not callable(getattr(self.data, "load", None)):
             raise ValueError(f"data must have load(), which returns a Dataset, got {text.short(self.data)}")
-        if isinstance(self.export_weights, int):
+        if isinstance(self.export_weights, Real):
             checks.count("export_weights", self.export_weights)
         elif isinstance(self.export_weights, str) or not self.export_weights:
             raise ValueError(

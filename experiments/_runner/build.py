@@ -26,7 +26,7 @@ from omegaconf.errors import (
 from torch import nn
 
 from pyrobbb._support import text
-from pyrobbb._support.checks import meant, text_for_number
+from pyrobbb._support.checks import meant, not_a_number
 from pyrobbb._support.settings import flat
 from pyrobbb._support.text import one_line
 from pyrobbb.experiment import Run
@@ -92,6 +92,7 @@ def innermost(error: BaseException) -> str:
         if group and options:
             there = f"{group}: there is no {name!r}; there are {', '.join(options)}"
             return there + meant(name, options)
+        return _no_group(group) if group else f"defaults: there is no file {name}.yaml, beside yours or here"
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
         part, _, key = str(cause.full_key).rpartition(".")
         keys = [str(known) for known in cause.parent_node if not str(known).startswith("_")]
@@ -110,8 +111,7 @@ def innermost(error: BaseException) -> str:
         return f"{key}: a run has no such key{meant(key, known)}"
     override = re.search(r"Could not override '([\w/]+)'", str(cause))
     if override:
-        groups = [path.name for path in DECLARATIONS.iterdir() if declarations(path.name)]
-        return f"{override[1]}: there is no such group of components{meant(override[1], groups)}"
+        return _no_group(override[1])
     several = re.match("Ambiguous value for argument '((.*?)=(.*))'", str(cause))
     if several:
         said, key, values = several.groups()
@@ -122,6 +122,11 @@ def innermost(error: BaseException) -> str:
     if isinstance(cause, OmegaConfBaseException) and full and cause.msg:
         return f"{full}: {cause.msg.splitlines()[0]}"
     return one_line(cause)
+
+
+def _no_group(name: str) -> str:
+    groups = [path.name for path in DECLARATIONS.iterdir() if declarations(path.name)]
+    return f"{name}: there is no such group of components{meant(name, groups)}"
 
 
 def key_of(override: str) -> str:
@@ -221,7 +226,7 @@ def _explain(key: str, error: Exception, part: Mapping[str, Any]) -> str:
         reason += _takes(reason, sorted(taken))
     elif isinstance(cause, TypeError) and "required positional argument" in reason:
         reason += "; is it a function to be called later? Then write _partial_: true beside its _target_"
-    elif isinstance(cause, TypeError) and (wrong := text_for_number(resolve_name(part["_target_"]), part)):
+    elif isinstance(cause, TypeError) and (wrong := not_a_number(resolve_name(part["_target_"]), part)):
         return f"{key}.{wrong}"
     elif target:
         reason = _not_there(target[1]) or reason

@@ -118,6 +118,8 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigError(f"folder: {reason}") from error
     except NotADirectoryError as error:
         raise ConfigError(f"folder: {path.parent} is a file, not a run folder") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a configuration: {one_line(error, 200)}") from error
     if not isinstance(content, dict):

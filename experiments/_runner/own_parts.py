@@ -13,8 +13,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, open_dict
+from yaml import YAMLError
 
-from experiments._runner.build import DECLARATIONS, ConfigError, key_of, keywords
+from experiments._runner.build import DECLARATIONS, ConfigError, declarations, key_of, keywords
+from pyrobbb._support.text import one_line
 from pyrobbb.inference import SVI
 from pyrobbb.inference.method import Inference
 
@@ -50,7 +52,7 @@ def given_to_hydra() -> tuple[list[str], dict[str, set[str]]]:
     content: dict[Any, Any] = {}
     for source in known.runtime.config_sources:
         if source.provider == "command-line":
-            content |= _content(Path(source.path), str(known.job.config_name))
+            content |= own_content(Path(source.path), str(known.job.config_name))
     for word in words:
         group, _, name = word.partition("=")
         part = content.get(group)
@@ -126,17 +128,42 @@ def unused(config: Mapping[str, Any]) -> set[str]:
     return found if method.steps else found | {"kl", "optim", "schedule", "epochs", "batch_size", "samples"}
 
 
-def _content(folder: Path, name: str) -> dict[Any, Any]:
-    """A configuration of the user's, with those of the same folder that it builds on."""
-    path = folder / f"{name.removesuffix('.yaml')}.yaml"
+def loaded(path: Path) -> dict[Any, Any]:
+    """A configuration file of the user's as it stands; ConfigError if it is not YAML."""
+    try:
+        content: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except (YAMLError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path.name} is not a configuration: {one_line(error, 300)}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def own_content(folder: Path, name: str, within: tuple[Path, ...] = ()) -> dict[Any, Any]:
+    """A configuration of the user's, with those of the same folder that it builds on.
+
+    Args:
+        folder: Where they lie.
+        name: The configuration's; of one that is not there, such as ours, there is no content.
+        within: The files among whose defaults it is.
+
+    Raises:
+        ConfigError: A file is among its own defaults, or gives a component as a name or a list.
+    """
+    path = folder / f"{name.removesuffix('.yaml').lstrip('/')}.yaml"
     if not path.is_file():
         return {}
-    content: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    found: dict[Any, Any] = {}
+    if path in within:
+        names = " -> ".join(each.stem for each in (*within[within.index(path) :], path))
+        raise ConfigError(f"{path.name} is among its own defaults: {names}; leave it out there")
+    content, found = loaded(path), dict[Any, Any]()
     for entry in content.get("defaults", []):
-        if isinstance(entry, str) and entry not in ("_self_", name):
-            found |= _content(folder, entry)
+        if isinstance(entry, str) and entry != "_self_":
+            found |= own_content(folder, entry, (*within, path))
     for group, part in content.items():
+        if not isinstance(part, dict | None) and "${" not in str(part) and declarations(str(group)):
+            raise ConfigError(
+                f"{path.name}: {group} must be a mapping, of values to change or with {TARGET}, got {part!r}"
+                f"; one of ours is named among the defaults, `- override {group}: NAME`"
+            )
         inner = found.get(group)
         if isinstance(part, dict) and isinstance(inner, dict):
             found[group] = {**inner, **part}

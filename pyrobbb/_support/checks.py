@@ -14,8 +14,8 @@ from torch import Tensor
 
 from pyrobbb._support.text import short
 
-# a type as it is written, of a number and not of a text
-NUMBER = re.compile(r"(<class '|(typing\.)?(Union|Optional)\[)?(float|int)\b(?!.*\bstr\b)")
+# a type as it is written, of a number and neither of a text nor of a list
+NUMBER = re.compile(r"(<class '|(typing\.)?(Union|Optional)\[)?(float|int)\b(?!.*(\bstr\b|\w\[))")
 
 
 def number(name: str, value: Any) -> float:
@@ -39,11 +39,14 @@ def between(name: str, value: Any, low: float, high: float) -> float:
     return float(value)
 
 
-def text_for_number(make: Callable[..., Any], given: Mapping[str, Any]) -> str:
-    """`lr must be a number, got 'fast'`, of `make`'s options by their types or defaults; else nothing."""
+def not_a_number(make: Callable[..., Any], given: Mapping[str, Any]) -> str:
+    """`lr must be a number, got 'fast'`, of `make`'s options by their types or defaults; else nothing.
+
+    Text, a list or a mapping: what else may stand for a number, such as a tensor, is not judged here.
+    """
     for name, option in signature(make).parameters.items():
         kind = type(option.default) if option.annotation is Parameter.empty else option.annotation
-        if NUMBER.match(str(kind)) and isinstance(given.get(name), str):
+        if NUMBER.match(str(kind)) and isinstance(given.get(name), str | Sequence | Mapping):
             return f"{name} must be a number, got {given[name]!r}"
     return ""
 

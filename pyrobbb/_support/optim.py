@@ -178,7 +178,7 @@ def made(name: str, make: Callable[..., Any], *arguments: Any, kind: type[T]) ->
     given = {}
     if isinstance(make, partial):
         given = make.keywords
-        if wrong := checks.text_for_number(make.func, given):  # of which torch would name no option
+        if wrong := checks.not_a_number(make.func, given):  # of which torch would name no option
             raise ValueError(f"{name}.{wrong}")
     try:
         result = make(*arguments)

@@ -72,7 +72,12 @@ class NoisySine:
     def __post_init__(self) -> None:
         checks.keep(self, N=checks.count("N", self.N))
         _check_common(self)
-        if self.gap is not None and not (len(self.gap) == 2 and -1 < self.gap[0] < self.gap[1] < 1):
+        try:
+            low, high = self.gap or (0.0, 0.5)
+            right = -1 < low < high < 1
+        except (TypeError, ValueError):  # not two, or not numbers
+            right = False
+        if not right:
             raise ValueError(f"gap must be two numbers in order, between -1 and 1, got {self.gap!r}")
 
     def load(self) -> Dataset:

@@ -27,12 +27,15 @@ def test_number_passes_exactly_the_finite(value: float) -> None:
 
 
 def test_text_where_a_number_belongs_is_named_by_its_option() -> None:
-    def make(a: str, b: float | str, c: "list[float]", d: float | torch.Tensor, e: int = 1) -> None:
+    def make(a: str, b: float | str, c: "list[float]", d: float | torch.Tensor, e: int = 1,
+             f: int | tuple[int, int] = 1) -> None:  # fmt: skip
         pass
 
-    assert checks.text_for_number(make, {"a": "x", "b": "x", "c": "x", "d": 1.0}) == ""
-    assert checks.text_for_number(make, {"a": "x", "d": "fast"}) == "d must be a number, got 'fast'"
-    assert checks.text_for_number(lambda a="x", e=1: a, {"a": "x", "e": "y"}) == "e must be a number, got 'y'"
+    assert checks.not_a_number(make, {"a": "x", "b": "x", "c": "x", "d": 1.0}) == ""
+    assert checks.not_a_number(make, {"a": "x", "d": "fast"}) == "d must be a number, got 'fast'"
+    assert checks.not_a_number(make, {"c": [0.1], "f": [1, 2]}) == ""
+    assert checks.not_a_number(make, {"c": [0.1], "e": [2], "f": [1, 2]}) == "e must be a number, got [2]"
+    assert checks.not_a_number(lambda a="x", e=1: a, {"a": "x", "e": "y"}) == "e must be a number, got 'y'"
 
 
 @law

@@ -169,6 +169,8 @@ def test_text_for_a_number_is_named() -> None:
     optim: Any = partial(torch.optim.Adam, lr="fast", fused=True)
     with pytest.raises(ValueError, match=r"^optim\.lr must be a number, got 'fast'$"):
         made_optimizer(optim, [{"params": [nn.Parameter(torch.zeros(2))]}])
+    with pytest.raises(ValueError, match=r"^optim\.lr must be a number, got \[0\.1\]$"):
+        made_optimizer(partial(torch.optim.Adam, lr=[0.1]), [{"params": [nn.Parameter(torch.zeros(2))]}])
     schedule: Any = partial(ExponentialLR, gamma="slow")  # which torch notices at the first epoch's end
     with pytest.raises(ValueError, match=r"^schedule\.gamma must be a number, got 'slow'$"):
         made_schedule(schedule, torch.optim.Adam([nn.Parameter(torch.zeros(2))]), 3)

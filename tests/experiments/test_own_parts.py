@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -386,7 +387,6 @@ def test_where_own_data_lie_is_what_they_are():
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ("data: 3", "data must have load(), which returns a Dataset, got 3"),
         (
             "data: {_target_: wrong.NoData}",
             "data: load() must return a Dataset, such as from_arrays makes, got 3",
@@ -469,6 +469,18 @@ def test_a_swap_in_a_file_of_ones_own_is_that_of_the_command_line(optim, words, 
     (config,) = seen
     assert config.optim.lr == (lr or compose("table1_sgd", [], folder=tmp_path).optim.lr)
     assert not config.published  # they are of the experiment's data
+
+
+def test_a_file_that_does_not_say_where_its_content_stands_has_no_warning(tmp_path, monkeypatch):
+    (tmp_path / "base.yaml").write_text("seed: 3\n")
+    (tmp_path / "mine.yaml").write_text("defaults: [run, base]\nname: mine\nepochs: 3\n")
+    seen = []
+    monkeypatch.setattr(run_module, "execute", lambda config, *_, **__: seen.append(config))
+    monkeypatch.setattr("sys.argv", ["run.py", str(tmp_path / "mine.yaml")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_module.main()
+    assert (seen[0].epochs, seen[0].seed) == (3, 3)
 
 
 def test_what_a_method_does_not_use_is_told(tmp_path):

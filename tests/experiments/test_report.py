@@ -217,6 +217,9 @@ def test_bad_folders_are_refused(tmp_path):
     (tmp_path / "seed=1" / "config.yaml").touch()
     with pytest.raises(ConfigError, match=r"no config\.yaml; .*seed=1 is one$"):
         report.report(tmp_path)
+    (tmp_path / "seed=2" / "config.yaml").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"config\.yaml cannot be read \(Is a directory\)$"):
+        report.report(tmp_path / "seed=2")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError, match=r"table\.csv is a file, not a run folder"):
         report.report(tmp_path / "table.csv")

@@ -219,6 +219,7 @@ WRONG = [
     (["draws=0"], "draws must be a whole number of at least 1, got 0"),
     (["observations=-1"], "observations must be a whole number of at least 1, got -1"),
     (["export_weights=0"], "export_weights must be a whole number of at least 1, got 0"),
+    (["export_weights=1.5"], "export_weights must be a whole number of at least 1, got 1.5"),
     (["export_weights=[]"], "export_weights must be a number or a list of names, got []"),
     (["checkpoint_seconds=-1"], "checkpoint_seconds must lie in [0, inf], got -1"),
     (["fast=slow"], "fast must be one of auto, compiled, eager, off, got 'slow'"),
@@ -495,6 +496,8 @@ def test_one_epoch_is_not_said_to_be_several():
         ("~prior", ""),
         ("prior=", ""),
         ("seed=3", ""),
+        ("vectorize=2", "vectorize must be true or false, got 2"),
+        ("vectorize=1", ""),
         ("epochs=)", "epochs=) cannot be read: "),
         ("name=größe", "quote it, \"name='...'\""),
         ("--help", ""),
@@ -531,6 +534,11 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
         (["data=on_disk", "data.y=y.npy"], "data.x has no value; write data.x=..."),
         (["seed=1,2"], "seed=1,2 are several values: -m runs a sweep over them; a list is seed=[1,2]"),
         (["model.hidden=[" + "1," * 100 + "1]"], "folder: so many changes are too long for the name of a"),
+        (
+            ["data=noisy_sine", "data.gap=0.5"],
+            "data: gap must be two numbers in order, between -1 and 1, got",
+        ),
+        (["data=noisy_sine", "data.gap=[a,b]"], "data: gap must be two numbers in order, between -1 and 1"),
         (["rates.rho=10"], "rates.rho: there is no such key; +rates.rho=... adds it"),
     ],
 )
@@ -551,6 +559,23 @@ def test_what_is_wrong_on_the_command_line_is_said_in_plain_words(arguments, sai
         (
             "defaults: [run, override likelihoods: normal, _self_]\n",
             "likelihoods: there is no such group of components; did you mean 'likelihood'?",
+        ),
+        (
+            "defaults: [run, priro: laplace, _self_]\n",
+            "priro: there is no such group of components; did you mean 'prior'?",
+        ),
+        ("defaults: [run, other, _self_]\n", "defaults: there is no file other.yaml, beside yours or here"),
+        (
+            "defaults: [run, mine, _self_]\n",
+            "mine.yaml is among its own defaults: mine -> mine; leave it out there",
+        ),
+        *(
+            (
+                f"defaults: [run, _self_]\nprior: {part}\n",
+                f"mine.yaml: prior must be a mapping, of values to change or with _target_, got {said}; "
+                f"one of ours is named among the defaults, `- override prior: NAME`",
+            )
+            for part, said in (("laplace", "'laplace'"), ("[{scale: 1}]", "[{'scale': 1}]"))
         ),
     ],
 )
