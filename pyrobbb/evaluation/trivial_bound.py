@@ -33,6 +33,7 @@ from pyrobbb.svi import counted
 ROWS = 100  # inputs that stand for all
 TARGETS = 100_000  # numbers in the output for all targets, at most
 SEARCH = 4  # pairs of weight draws to choose q
+ROUNDS, GAIN = 10, 1e-4  # of the search for the best constant, at most; while one lowers F by that share
 FINAL, MOST = 8, 400  # draws to evaluate it, at least and at most: until its relative standard error is ERROR
 ERROR = 0.01  # at few rows 8 draws leave 10 %
 WEIGHTS = 10**7  # drawn for that, at most, unless 8 draws hold more
@@ -206,25 +207,29 @@ class _Search:
             return q
         still = {name: (mean, torch.zeros_like(scale)) for name, (mean, scale) in q.items()}
         means = self._weights(still, self.noise[0])
-        optimizer = torch.optim.LBFGS(free, max_iter=30, line_search_fn="strong_wolfe")
+        best = math.inf, [value.detach().clone() for value in free]
 
         def cost() -> Tensor:
+            nonlocal best
             optimizer.zero_grad()
             output = self.model.apply_network(means | loc, self.few.x[:1])
             loss = -counted(self._log_likelihood(output, self.y), self.counts).mean()
             for name, value in loc.items():
                 loss = loss + self.sites[name].kl(value.double().cpu(), q[name][1]).to(loss) / self.N
             loss.backward()
+            if float(loss.detach()) < best[0]:
+                best = float(loss.detach()), [value.detach().clone() for value in free]
             return loss
 
-        before = [value.detach().clone() for value in free]
-        with torch.enable_grad():
-            start = float(cost().detach())
-            optimizer.step(cost)
-            end = float(cost().detach())
-        if not end <= start:
-            for value, old in zip(free, before, strict=True):
-                value.detach().copy_(old)
+        for _ in range(ROUNDS):  # one may end where the noise has no scale left and F is infinite
+            before = best[0]
+            optimizer = torch.optim.LBFGS(free, max_iter=30, line_search_fn="strong_wolfe")
+            with torch.enable_grad():
+                optimizer.step(cost)
+            for value, found in zip(free, best[1], strict=True):
+                value.detach().copy_(found)
+            if not before - best[0] > GAIN * abs(best[0]):
+                break
         return q | {name: (value.detach().double().cpu(), q[name][1]) for name, value in loc.items()}
 
     def _narrow(self, q: Normals, draws: list[Weights], name: str, *, closed: bool) -> None:

@@ -160,6 +160,19 @@ def test_point_estimates_are_those_of_the_best_constant(likelihood):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize(("mean", "sd", "sigma"), [(5, 0.1, 10.0), (200, 10, 100.0)])
+@pytest.mark.parametrize("kind", ["Normal", "StudentT", "NormalMixture", "HeteroscedasticNormal"])
+def test_targets_far_from_their_prior_have_the_noise_of_the_best_constant(kind, mean, sd, sigma):
+    """On its way to them the search meets noise of no scale, where the likelihood is infinite."""
+    z = normal(300, 1)
+    y = mean + sd * (z - z.mean()) / z.std(correction=0)
+    likelihood = getattr(likelihoods, kind)()
+    net = nn.Linear(2, likelihood.width(1))
+    model = BayesianNetwork(net, priors.Normal(sigma=sigma), likelihood, 300)
+    exact = 0.5 * (LN_2_PI + 1) + math.log(sd)  # without the KL of few weights
+    assert exact < trivial_free_energy(model, Split(normal(300, 2, seed=1), y)) < exact + 0.35
+
+
 def test_it_leaves_nothing_changed_and_gives_the_same_again():
     data = classes(60)
     model = BayesianNetwork(network(), priors.Laplace(), likelihoods.Categorical(), 60)
