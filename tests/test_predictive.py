@@ -13,6 +13,7 @@ from pyrobbb.evaluation.conformal import calibrate
 from pyrobbb.likelihoods import Categorical
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import LabelPrediction
 from pyrobbb.priors import Deterministic, Normal, PerParameter
 
 
@@ -131,3 +132,14 @@ def test_the_nll_of_classes_is_of_the_log_likelihood_that_predict_was_asked_for(
     assert posterior.predict(x, draws=1).metrics(y)["nll"] < 90  # as far as probabilities tell
     other = (y + 1) % 3  # whose log-likelihood nobody asked for
     assert given.metrics(other)["nll"] == posterior.predict(x, draws=1).metrics(other)["nll"]
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1)])
+def test_the_nll_of_a_single_label_does_not_depend_on_its_shape(shape: tuple[int, ...]) -> None:
+    log_likelihood = torch.tensor([[-100.0, -300.0]])  # beyond what probabilities in single precision hold
+    y = torch.tensor([0, 1]).reshape(shape)
+    probs, nothing = torch.eye(2).flip(0), torch.zeros(2)
+    given = LabelPrediction(
+        log_likelihood, None, y=y, probs=probs, predictive_entropy=nothing, expected_entropy=nothing
+    )
+    assert given.metrics(y)["nll"] == 200

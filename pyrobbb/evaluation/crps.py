@@ -66,13 +66,13 @@ def _of_samples(drawn: Tensor, y: Tensor) -> Tensor:
     """Of samples `(n, S, M, *K)`, n from each draw, without the bias of few.
 
     A pair from one draw says nothing of a sample beside itself: there are n (n - 1) of these, and n^2 of a
-    pair of draws. With a single sample from each, all pairs count alike.
+    pair of draws. With a single sample from each, all pairs count alike; one draw of it has none.
     """
     n, S = drawn.shape[:2]
     every, own = _distances(drawn.flatten(0, 1)), _distances(drawn).sum(0)
     apart = (drawn - y).abs().mean((0, 1))
     if n == 1:
-        return apart - 0.5 * every / (S * (S - 1))
+        return apart - 0.5 * every / max(1, S * (S - 1))
     return apart - 0.5 * ((every - own) / n**2 + own / (n * (n - 1))) / S**2
 
 

@@ -74,7 +74,7 @@ def regression_metrics(
         if not value.isfinite().all():
             raise ValueError(f"{name} has {int((~value.isfinite()).sum())} values that are not finite")
     squares = (mean - y).square().reshape(len(y), -1).mean(1)
-    return {"rmse": sqrt(row_mean(squares, weights)), "nll": -row_mean(log_density, weights)}
+    return {"rmse": sqrt(row_mean(squares, weights)), "nll": 0.0 - row_mean(log_density, weights)}
 
 
 def row_mean(values: Tensor, weights: Any = None) -> float:

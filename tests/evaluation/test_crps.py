@@ -78,6 +78,11 @@ def test_what_it_cannot_score_is_refused():
         )
 
 
+def test_a_single_sample_has_the_absolute_error():
+    y = torch.tensor([0.5, -1.0])
+    torch.testing.assert_close(_of_samples(torch.zeros(1, 1, 2), y), y.abs())
+
+
 @pytest.mark.parametrize("each", [1, 2, 5])
 def test_pairs_of_samples_count_by_their_draws(each: int) -> None:
     """By all pairs, one after the other: of one draw n (n - 1), of two n^2."""

@@ -154,6 +154,7 @@ def test_regression_by_hand():
         torch.zeros(2, 2), torch.zeros(2), torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     )
     assert two_outputs["rmse"] == pytest.approx(2.5)
+    assert str(two_outputs["nll"]) == "0.0"
 
 
 @pytest.mark.parametrize(
