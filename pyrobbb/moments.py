@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from pyro.infer.autoguide import AutoDelta
 from pyro.ops.streaming import CountMeanVarianceStats, StatsOfDict
+from torch import Tensor
 
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import Weights
@@ -42,6 +43,11 @@ def moments(chain: FittedChain, *, latents: bool = False) -> tuple[Weights, Weig
             return _moments_of_draws(chain, names)
         locs = {name: both[name][0] for name in names}
         return locs, {name: both[name][1] - both[name][0] for name in names}
+
+
+def signal_to_noise(mu: Tensor, sigma: Tensor) -> Tensor:
+    r""":math:`|\mu| / \sigma` of each weight: 0 for a constant zero, infinite for any other constant."""
+    return torch.where(mu == 0, 0.0, mu.abs() / sigma)
 
 
 def _moments_of_draws(chain: FittedChain, names: Sequence[str]) -> tuple[Weights, Weights]:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from pyrobbb._support import checks
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.draws import sample_points
-from pyrobbb.posterior import Posterior, moments
+from pyrobbb.moments import moments, signal_to_noise
+from pyrobbb.posterior import Posterior
 
 By = Literal["snr", "magnitude"]
 Masks = dict[str, Tensor]
@@ -41,7 +42,7 @@ def scores(chain: tuple[BayesianNetwork, nn.Module], by: By = "snr") -> Weights:
     for name, mu in loc.items():
         if bool(((scale[name] == 0) & (mu != 0)).any()):
             raise ValueError(f"by='snr' needs a spread, but {name!r} is a point estimate; use by='magnitude'")
-    return {name: torch.where(mu == 0, 0.0, mu.abs() / scale[name]) for name, mu in loc.items()}
+    return {name: signal_to_noise(mu, scale[name]) for name, mu in loc.items()}
 
 
 def keep(score: Weights, removed: float, *, biases: bool = True) -> Masks:

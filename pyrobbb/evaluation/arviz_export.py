@@ -80,7 +80,8 @@ def to_groups(
         data: What it was fitted to.
         draws: Of each chain; of a sampler no more than it kept.
         weights: How many single weights, at random, or their names (`WeightSelection`).
-        observations: Training rows, at most, with their log-likelihoods and predictive draws.
+        observations: Training rows, at most, with their log-likelihoods and predictive draws; the same ones
+            whatever the seed, so that posteriors can be compared.
         seed: Which draws.
 
     Shapes: draws are `(chain, draw, ...)`.
@@ -99,7 +100,7 @@ def to_groups(
         )  # fmt: skip
     chosen = WeightSelection(posterior.model, weights, seed)
     chains = range(len(posterior.chains))
-    shuffled = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
+    shuffled = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(0))
     places = shuffled[: checks.count("observations", observations)].sort().values
     rows = data.train.take(places.to(data.train.x.device))
     prior = Posterior([(posterior.model, posterior.model)])  # the model without data draws from the prior

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from pyrobbb.evaluation.kl_ledger import kl_ledger
-from pyrobbb.posterior import Posterior, moments
+from pyrobbb.moments import moments, signal_to_noise
+from pyrobbb.posterior import Posterior
 
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 SAMPLE = 20_000  # weights, of all layers
@@ -25,7 +26,7 @@ def variational(posterior: Posterior, seed: int) -> dict[str, np.ndarray]:
     for name in loc:
         mu, sigma = loc[name].flatten(), scale[name].flatten()
         tables["size"].append(mu.numel())
-        for what, value in (("loc", mu), ("scale", sigma), ("snr", mu.abs() / sigma)):
+        for what, value in (("loc", mu), ("scale", sigma), ("snr", signal_to_noise(mu, sigma))):
             array = as_numpy(value).astype(np.float64)
             tables[f"{what}_mean"].append(array.mean())
             tables[f"{what}_sd"].append(array.std() if np.isfinite(array).all() else np.nan)

@@ -53,11 +53,22 @@ def numbers(left_out: Any) -> dict[str, float]:
 def compare(posteriors: Mapping[str, Any]) -> Any:
     """`az.compare` with the same columns, unrounded, in both generations, best model first.
 
-    A pandas table with one row for each of `posteriors` (ArviZ containers with a `log_likelihood` group
-    of the same data): elpd and its se, p (effective parameters), elpd_diff and dse (difference from the
-    best, with its standard error), weight (stacking), and k_bad, the share of data whose Pareto k is
-    above 0.7, for which the estimate cannot be trusted.
+    A pandas table with one row for each of `posteriors` (ArviZ containers with `log_likelihood` and
+    `observed_data` groups of the same rows): elpd and its se, p (effective parameters), elpd_diff and dse
+    (difference from the best, with its standard error), weight (stacking), and k_bad, the share of data
+    whose Pareto k is above 0.7, for which the estimate cannot be trusted.
+
+    Raises:
+        ValueError: Two are of different rows, whose log densities cannot be subtracted.
     """
+    first, *others = posteriors
+    for name in others:
+        y, other = (posteriors[which]["observed_data"]["y"].values for which in (first, name))
+        if not np.array_equal(y, other):
+            raise ValueError(
+                f"posteriors must be of the same rows, but the observed data of {first!r} and {name!r} "
+                f"differ: export both with the same data and number of observations"
+            )
     az = arviz_io.import_arviz()
     exact = {"round_to": "none"} if "round_to" in signature(az.compare).parameters else {}  # ArviZ 1.x rounds
     loos = {name: psis(data) for name, data in posteriors.items()}

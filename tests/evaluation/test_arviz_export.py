@@ -20,6 +20,7 @@ from paths import FILES
 from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.compression.pruning import prune
 from pyrobbb.data import from_arrays, from_table
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
@@ -153,6 +154,25 @@ def test_draws_of_the_prior_have_noise_of_their_own() -> None:
     tree = export.to_arviz(posterior, data, draws=400)
     before, after = (tree[group]["weight"].values.reshape(400, -1)[:, 0] for group in ("prior", "posterior"))
     assert abs(np.corrcoef(before, after)[0, 1]) < 0.3  # of independent ones: a standard deviation of 0.05
+
+
+def test_the_rows_do_not_depend_on_the_seed() -> None:
+    """Else posteriors of two seeds could not be compared."""
+    data = classes(60)
+    posterior = Posterior([classifier(data)])
+    posterior.chains[0][1]()
+    one, other = (export.to_groups(posterior, data, draws=2, observations=20, seed=s)[0] for s in (0, 1))
+    assert np.array_equal(one["constant_data"]["training_row"], other["constant_data"]["training_row"])
+    assert not np.array_equal(one["posterior"]["weight"], other["posterior"]["weight"])
+
+
+def test_a_pruned_weight_has_signal_to_noise_0() -> None:
+    data = classes(60)
+    posterior = Posterior([classifier(data)])
+    posterior.chains[0][1]()
+    found = variational(prune(posterior, 1.0), 0)
+    assert not found["snr_mean"].any()
+    assert not found["snr_quantile"].any()
 
 
 def test_one_target_has_no_axis_and_several_have_one() -> None:

@@ -10,13 +10,13 @@ from pyrobbb.evaluation.leave_one_out import compare, has_loo, loo, numbers
 ROWS = 30
 
 
-def tree_of(log_likelihood):
+def tree_of(log_likelihood, y=0.0):
     """Of values (chains, draws, rows)."""
     draws = np.random.default_rng(1).normal(size=(*log_likelihood.shape[:2], 3))
     groups = {
         "posterior": {"weight": draws},
         "log_likelihood": {"y": log_likelihood},
-        "observed_data": {"y": np.zeros(log_likelihood.shape[2])},
+        "observed_data": {"y": np.full(log_likelihood.shape[2], y)},
     }
     return arviz_io.to_arviz(groups, dims={"weight": ("parameter",), "y": ("row",)})
 
@@ -75,3 +75,9 @@ def test_a_comparison_is_not_rounded():
     assert table.elpd_diff["worse"] == pytest.approx(difference.sum(), rel=1e-9)
     assert is_error_of(difference, table.dse["worse"])
     assert table.weight.sum() == pytest.approx(1.0, rel=1e-6)
+
+
+def test_posteriors_of_different_rows_are_not_compared():
+    values = np.random.default_rng(0).normal(size=(2, 50, ROWS))
+    with pytest.raises(ValueError, match="of the same rows, but the observed data of 'a' and 'c' differ"):
+        compare({"a": tree_of(values), "b": tree_of(values), "c": tree_of(values, y=1.0)})
