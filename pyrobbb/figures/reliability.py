@@ -3,7 +3,7 @@
 import numpy as np
 import scipy
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import ArrayLike
 
 from pyrobbb._support import checks
@@ -51,11 +51,13 @@ def reliability(
     below.set_yscale("log")
     below.set_ylim(0.5, 6 * counts.max())
     below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else ""))
+    below.yaxis.set_minor_formatter(NullFormatter())  # else of few examples powers of ten
     for centre, count in zip((found.low + found.high) / 2, counts, strict=True):
         words = f"{count:,}" if count < 10_000 else f"{count / 1000:.0f}k"
         below.annotate(words, (centre, count), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
     label(below, "confidence: probability of the predicted class", "examples")
     lowest = found.low.min()
     below.set_xlim(0 if lowest < 0.35 else lowest - 0.02, 1.005)
-    caption(figure, f"{title}\nECE {found.ece:.4f}, {len(labels):,} examples, {bins} bins")
+    examples = "1 example" if len(labels) == 1 else f"{len(labels):,} examples"
+    caption(figure, f"{title}\nECE {found.ece:.4f}, {examples}, {bins} bins")
     return figure

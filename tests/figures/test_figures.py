@@ -255,6 +255,13 @@ def test_a_bin_of_one_example_is_not_shown_as_certain():
     np.testing.assert_allclose(highs, 1)
 
 
+def test_the_reliability_of_one_example_counts_in_whole_numbers():
+    figure = figures.reliability([[0.3, 0.7]], [1])
+    assert "1 example, 15 bins" in figure.get_suptitle()
+    axis = figure.axes[1].yaxis
+    assert not any(axis.get_minor_formatter().format_ticks(axis.get_minorticklocs()))
+
+
 def test_uncertain_examples_are_sorted_and_coloured():
     figure = figures.uncertain_examples(
         IMAGES, PROBS, LABELS, ENTROPY, rows=1, columns=2, classes=[f"class {c}" for c in range(10)]
