@@ -166,6 +166,7 @@ class ClassPrediction(Prediction):
         Raises:
             ValueError: One is no whole number, no class of that name, or there are not as many classes.
         """
+        y = by_target("y", y, ())
         if self.classes and not isinstance(y, Tensor):
             return class_numbers(self.classes, "y", y)
         labels = as_tensor(y)
@@ -346,7 +347,8 @@ class ValuePrediction(Prediction):
 
     def losses(self, y: Any) -> Tensor:
         """Squared error of the mean (the median where there is no mean), averaged over outputs."""
-        return self._squares(y).reshape(len(y), -1).mean(1)
+        squares = self._squares(y)
+        return squares.reshape(len(squares), -1).mean(1)
 
     def _squares(self, y: Any) -> Tensor:
         return (self._point.double() - self.targets(y).double()).square()

@@ -131,17 +131,25 @@ def refuse_unread(name: str, source: Any) -> None:
 
 
 def by_target(name: str, y: Any, targets: Sequence[str]) -> Any:
-    """A table of targets, its columns in the order of `targets`; anything else as it is.
+    """A table of targets, a DataFrame or a mapping, its columns in the order of `targets`; else `y` as it is.
 
     Raises:
-        ValueError: It has other columns.
+        ValueError: It has other columns, or some of another length.
     """
-    if not is_table(y) or tuple(targets) in UNNAMED:
+    if not is_table(y) and not isinstance(y, Mapping):
         return y
-    found = [str(column) for column in y.columns]
+    found = [str(column) for column in y]
+    targets = found if tuple(targets) in UNNAMED else targets
     if sorted(found) != sorted(targets):
         raise ValueError(f"{name} has the columns {', '.join(found)}; the targets are {', '.join(targets)}")
-    return y.iloc[:, [found.index(target) for target in targets]]
+    order = [found.index(target) for target in targets]
+    if is_table(y):
+        return y.iloc[:, order]
+    columns = list(y.values())
+    lengths = {target: len(column) for target, column in zip(found, columns, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"{name} has columns of different lengths: {lengths}")
+    return np.column_stack([columns[i] for i in order])
 
 
 def check_same_rows(parts: Mapping[str, Any]) -> None:

@@ -391,3 +391,10 @@ def test_targets_of_a_table_go_by_name(tmp_path: Path) -> None:
         assert torch.equal(calibrate(same, y).scores, calibrate(same, y[["b", "a"]]).scores)
         with pytest.raises(ValueError, match="y has the columns a, c; the targets are a, b"):
             same.metrics(other)
+        by_name = {name: list(y[name]) for name in ("b", "a")}
+        assert torch.equal(each.predict(x, by_name).log_predictive, same.log_predictive)
+        assert same.metrics(by_name) == same.metrics(y)
+        assert torch.equal(same.losses(by_name), same.losses(y))
+        assert torch.equal(calibrate(same, by_name).scores, calibrate(same, y).scores)
+        with pytest.raises(ValueError, match=r"y has columns of different lengths: \{'b': 2, 'a': 12\}"):
+            same.rmse(by_name | {"b": [1, 2]})

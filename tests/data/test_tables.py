@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
+from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, fit_table, likelihoods, priors
 from pyrobbb.data import Table, from_arrays, from_table
 from pyrobbb.data.columns import Categorical, Numeric, from_plain
 from pyrobbb.data.frames import as_frame
@@ -356,6 +356,17 @@ def test_a_column_of_an_array_is_taken_as_that_of_a_dataframe_is() -> None:
     data = from_table({"x": [1.0, 2.0, 4.0], "y": labels}, target="y")
     for column in (labels[:, None], pandas.DataFrame({"y": labels})):
         assert torch.equal(data.columns.labels("y", column), data.train.y)
+
+
+def test_classes_of_a_table_go_by_the_target_s_name() -> None:
+    table = {"x": SIZE, "kind": ["a", "b"] * 3}
+    data = from_table(table, target="kind")
+    posterior = fit_table(data, epochs=1, hidden=(), progress=None)
+    x, y = {"x": SIZE}, {"kind": table["kind"]}
+    prediction = posterior.predict(x, y)
+    assert prediction.metrics(y) == prediction.metrics(data.train.y)
+    with pytest.raises(ValueError, match="y has the columns sort; the targets are kind"):
+        posterior.predict(x, {"sort": table["kind"]})
 
 
 class Polars:
