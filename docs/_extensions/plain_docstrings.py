@@ -1,4 +1,7 @@
-"""Docstrings are written to be read in the source: their asterisks and bars are no markup."""
+"""Docstrings are written to be read in the source: their asterisks and bars are no markup.
+
+A package's own is followed by the names that it exports, whose entries are on other pages.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,15 @@ def _literal(found: re.Match[str]) -> str:
     return "".join(f"\\{character}" for character in found[0])
 
 
+def homes(package: Any) -> list[str]:
+    """A list of the names that users import from a package, each a link to where it is documented."""
+    found = {
+        name: getattr(getattr(package, name), "__module__", "") for name in getattr(package, "__all__", ())
+    }
+    links = [f"- :py:obj:`{package.__name__}.{name} <{home}.{name}>`" for name, home in found.items() if home]
+    return ["", *links, ""]
+
+
 def process(app: Any, what: str, name: str, kind: Any, options: Any, lines: list[str]) -> None:
     """Change the lines of a docstring in place, before napoleon reads them."""
     if what == "attribute" and isinstance(kind, partial):
@@ -27,6 +39,8 @@ def process(app: Any, what: str, name: str, kind: Any, options: Any, lines: list
     prose = re.split(r"(\n\s*\n)", "\n".join(lines))
     kept = [block if ">>>" in block or "::" in block else escaped(block) for block in prose]
     lines[:] = "".join(kept).split("\n")
+    if hasattr(kind, "__path__"):
+        lines += homes(kind)
     if what in ("property", "attribute"):
         lines.insert(0, "")  # else napoleon takes what stands before a colon for a type
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -17,7 +18,8 @@ HEAD = """# Every YAML key
 
 Written from `experiments/run.yaml`, the components beside it and the docstrings when this page is built.
 Set any of them on the command line, `key=value` or `component.key=value`, or in a file of your own.
-What a mapping does not have yet is added with a plus, `+rates.rho=10`.
+What a mapping does not have yet is added with a plus, `+rates.rho=10`; so is a key that the tables of
+components show with one: `+noise` of `blobs` is `+data.noise=2`.
 
 | key | type | default | meaning |
 |---|---|---|---|
@@ -71,16 +73,27 @@ def summary(target: str) -> str:
     return cell(re.sub(r":math:`([^`]*)`", r"$\1$", first))
 
 
+def unset(kind: Any, said: dict[str, Any]) -> dict[str, Any]:
+    """The fields that a file leaves at their defaults, each with a plus; a component by its name."""
+    left = [one for one in fields(kind) if one.name not in said] if is_dataclass(kind) else []
+    return {
+        f"+{one.name}": one.default if one.default_factory is MISSING else one.default_factory.__name__
+        for one in left
+    }
+
+
 def component(path: Path) -> str:
     """A row: name, what it makes, its keys with their defaults."""
     said: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     target = said.get("_target_", "")
     keys = {key: value for key, value in said.items() if not key.startswith("_") and key != "defaults"}
     ours = target.startswith(("pyrobbb.", "models.", "guides."))
-    types = types_of(resolve_name(target)) if ours else {}
+    kind = resolve_name(target) if ours else None
+    types = types_of(kind) if ours else {}
     shown = ", ".join(
-        f"`{key}: {cell(types[key])} = {plain(value)}`" if key in types else f"`{key} = {plain(value)}`"
-        for key, value in keys.items()
+        f"`{key}: {cell(types[name])} = {plain(value)}`" if name in types else f"`{key} = {plain(value)}`"
+        for key, value in (keys | unset(kind, said)).items()
+        for name in [key.removeprefix("+")]
     )
     said_of_it = summary(target)
     what = f"`{target}`: {said_of_it}" if said_of_it else f"`{target}`"
@@ -101,7 +114,7 @@ def plain(value: Any) -> str:
         return str(value["_target_"]).rpartition(".")[2] if "_target_" in value else "{...}"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(value).replace(" ", "")
+    return value if isinstance(value, str) else str(value).replace(" ", "")
 
 
 def write(app: Any) -> None:

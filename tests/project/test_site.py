@@ -198,3 +198,11 @@ def test_the_site_is_built_without_a_warning(site):
     assert all(
         (site.folder / name).exists() for name in ("index.html", "genindex.html", "reference/keys.html")
     )
+
+
+@pytest.mark.slow
+def test_the_reference_has_the_names_that_users_import_and_the_keys_that_no_file_sets(site):
+    names = (site.folder / "reference" / "api" / "pyrobbb.html").read_text(encoding="utf-8")
+    assert 'href="pyrobbb.training.trainer.html#pyrobbb.training.trainer.fit"' in names
+    keys = (site.folder / "reference" / "keys.html").read_text(encoding="utf-8")
+    assert "+noise: float = 1.0" in unescape(re.sub("<[^>]*>", "", keys))
