@@ -194,7 +194,9 @@ class ClassPrediction(Prediction):
         row together, which share a draw of the weights.
         """
         labels = self.labels(y).long().flatten()
-        each = None if weights is None else as_tensor(weights).repeat_interleave(len(labels) // len(self.probs))
+        each = (
+            None if weights is None else as_tensor(weights).repeat_interleave(len(labels) // len(self.probs))
+        )
         scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels, each)
         given = None if self.y is None or self.probs.dim() > 2 else self.labels(self.y).flatten()
         if given is not None and torch.equal(given, labels.to(given)):
