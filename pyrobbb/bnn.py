@@ -114,107 +114,6 @@ class BayesianNetwork(Named):
         self.other_latents = (*self.prior_samples, *self.likelihood_samples, *hyper)
         self.latents = (*self.sites, *self.other_latents)
 
-    def __copy__(self) -> BayesianNetwork:
-        """A shallow copy is a view of the same model: its parts, and their names, are shared."""
-        view = type(self).__new__(type(self))
-        view.__dict__.update(self.__dict__)
-        return view
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
-        """Move or cast everything; torch keeps tied parameters tied, but not tied buffers."""
-        network = self._modules["network"]
-        tied = tied_buffers(network)
-        super()._apply(fn, recurse)
-        tie(network, tied)
-        if self.input_dtype is not None:
-            self.input_dtype = fn(torch.empty(0, dtype=self.input_dtype)).dtype
-        for module in self.modules():  # Pyro leaves the distribution of a `PyroSample` where it is
-            own = getattr(module, "_pyro_samples", {})
-            own.update({k: applied(fn, v) for k, v in own.items() if isinstance(v, Distribution)})
-        return self
-
-    @property
-    def device(self) -> torch.device:
-        """The device of its parameters and buffers."""
-        return next(self._tensors()).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision of the network's first parameter or buffer that is of floating point."""
-        return next(tensor.dtype for tensor in self._tensors() if tensor.is_floating_point())
-
-    def _tensors(self) -> Iterator[Tensor]:
-        module = self._modules["network"]
-        return chain(module.parameters(), module.buffers())
-
-    @property
-    def num_weights(self) -> int:
-        """Number of Bayesian weights."""
-        return sum(value.numel() for value in self.initial().values())
-
-    @property
-    def learned(self) -> list[Learned]:
-        """The priors that are learned with the posterior."""
-        return [module for module in self.modules() if isinstance(module, Learned)]
-
-    @property
-    def prior_parameters(self) -> list[nn.Parameter]:
-        """The prior's own parameters."""
-        return [parameter for part in self._priors for parameter in self._modules[part].parameters()]
-
-    @property
-    def prior_buffers(self) -> list[Tensor]:
-        """The prior's buffers, which may change in training, such as what is learned in closed form."""
-        return [buffer for part in self._priors for buffer in self._modules[part].buffers()]
-
-    @property
-    def last_layer(self) -> list[str]:
-        """The sites of the last layer that has any, tied ones included."""
-        owner = [*self.places][-1].rpartition(".")[0]
-        there = {name for path, name in self.places.items() if path.rpartition(".")[0] == owner}
-        return [name for name in self.sites if name in there]
-
-    @property
-    def every_weight(self) -> Weights:
-        """Each weight that now lies in the network, in order: Bayesian, frozen or a point estimate."""
-        return dict(weights_in_order(self._modules["network"], self._buffered))
-
-    @property
-    def frozen(self) -> Weights:
-        """The network's frozen weights, which stay as they are."""
-        return {
-            name: value
-            for name, value in self.every_weight.items()
-            if not isinstance(value, nn.Parameter) and name not in self.places
-        }
-
-    def initial(self) -> Weights:
-        """The network's own initial value of each Bayesian parameter."""
-        return {name: self._buffer(name) for name in self.sites}
-
-    def _buffer(self, name: str) -> Tensor:
-        return self._modules["network"].get_buffer(name)
-
-    def prior_of(self, name: str) -> TorchDistribution:
-        """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
-        distribution = self.prior.for_module(name, self._buffer(name), self.owner(name))
-        assert distribution is not None
-        return distribution
-
-    def owner(self, name: str) -> nn.Module:
-        """The module of the network that the parameter `name` belongs to."""
-        return self._modules["network"].get_submodule(name.rpartition(".")[0])
-
-    def _own_latents(self, *parts: str) -> Iterator[tuple[str, PyroModule, str]]:
-        """Each `PyroSample` of these parts, prior or likelihood: its site, its module and its attribute.
-
-        The sites are named here because Pyro's names begin with the model's, which differs between processes.
-        """
-        for part in parts:
-            for path, module in self._modules[part].named_modules(prefix=part):
-                for attribute in getattr(module, "_pyro_samples", ()):
-                    yield f"{path}.{attribute}", module, attribute
-
     def sample_weights(self) -> Weights:
         """Sample every weight, each of shape `(*draws, *parameter.shape)`, and each `PyroSample`.
 
@@ -234,13 +133,21 @@ class BayesianNetwork(Named):
             sampled[name], events[name] = pyro.sample(name, self.prior_of(name), infer=told), initial.shape
         return _same_draws(sampled, events)
 
-    def prior_draw(self) -> Weights:
-        """What `sample_weights` draws, from the prior.
+    def prior_of(self, name: str) -> TorchDistribution:
+        """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
+        distribution = self.prior.for_module(name, self._buffer(name), self.owner(name))
+        assert distribution is not None
+        return distribution
 
-        Random state and outer traces are left as they were, so a second call returns the same draw.
+    def _own_latents(self, *parts: str) -> Iterator[tuple[str, PyroModule, str]]:
+        """Each `PyroSample` of these parts, prior or likelihood: its site, its module and its attribute.
+
+        The sites are named here because Pyro's names begin with the model's, which differs between processes.
         """
-        with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
-            return self.sample_weights()
+        for part in parts:
+            for path, module in self._modules[part].named_modules(prefix=part):
+                for attribute in getattr(module, "_pyro_samples", ()):
+                    yield f"{path}.{attribute}", module, attribute
 
     def apply_network(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """The network's output for given weights.
@@ -277,14 +184,6 @@ class BayesianNetwork(Named):
             return torch.Size()
         name, dims = self._first
         return weights[name].shape[: weights[name].dim() - dims]
-
-    def padding(self) -> dict[str, Tensor]:
-        """The padding row of each Bayesian embedding: fixed, where the network's own value lies."""
-        return {name: self._buffer(name)[row] for name, row in self._padding.items() if name in self.sites}
-
-    def centres(self) -> dict[str, Tensor]:
-        """The network's initial values if a prior is centred on them, for no `state_dict` holds them."""
-        return self.initial() if any(isinstance(part, Centred) for part in self.prior.parts()) else {}
 
     def with_padding(self, weights: Weights, values: Weights | None = None) -> Weights:
         """`weights`, of which padding rows of embeddings are as in `values`, by default as initially."""
@@ -358,38 +257,6 @@ class BayesianNetwork(Named):
         grid = len(given) - len(rows)
         return distribution.to_event(grid) if grid else distribution
 
-    def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        """Log p(y_i | x_i, w) in nats, shape `(*draws, B)`; `weights` holds the likelihood's latents, too.
-
-        Raises:
-            ValueError: If x, y and the likelihood do not fit one another.
-        """
-        draws = len(self.draws_of(weights))
-        distribution = self.observation(self.apply_network(weights, x), weights, draws=draws)
-        return distribution.log_prob(self.encoded(distribution, y, draws))
-
-    def priors_given(self, values: Mapping[str, Tensor]) -> dict[str, TorchDistribution]:
-        """The prior of each latent, given a value of every one."""
-        with poutine.block(), poutine.condition(data=dict(values)):
-            nodes = poutine.trace(self).get_trace().nodes
-        return {name: nodes[name]["fn"] for name in self.latents}
-
-    def encoded(self, distribution: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
-        """`y` as `distribution` takes it; ValueError if its shape is another."""
-        y = self.likelihood.encode(y)
-        rows, event = distribution.batch_shape[draws], tuple(distribution.event_shape)
-        if len(y) != rows:
-            raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
-        if y.shape[1:] != event:
-            advice = "; an output on a grid has its width last, (B, *grid, width)" if len(event) > 1 else ""
-            if (*y.shape[1:], 1) == event:
-                advice = "; give y[..., None]"
-            raise ValueError(
-                f"{type(self.likelihood).__name__}: the network's output fits y of shape "
-                f"{(rows, *event)}, got {tuple(y.shape)}{advice}"
-            )
-        return y
-
     def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
         """One draw of p(y, w | x); with `y`, y is observed. Its log-likelihood counts N/B times.
 
@@ -416,10 +283,143 @@ class BayesianNetwork(Named):
                 value = distribution.sample() if y is None else self.encoded(distribution, y, lead)
             return pyro.sample("y", distribution, obs=value)
 
+    def encoded(self, distribution: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
+        """`y` as `distribution` takes it; ValueError if its shape is another."""
+        y = self.likelihood.encode(y)
+        rows, event = distribution.batch_shape[draws], tuple(distribution.event_shape)
+        if len(y) != rows:
+            raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
+        if y.shape[1:] != event:
+            advice = "; an output on a grid has its width last, (B, *grid, width)" if len(event) > 1 else ""
+            if (*y.shape[1:], 1) == event:
+                advice = "; give y[..., None]"
+            raise ValueError(
+                f"{type(self.likelihood).__name__}: the network's output fits y of shape "
+                f"{(rows, *event)}, got {tuple(y.shape)}{advice}"
+            )
+        return y
+
     def _size(self) -> int:
         if self.N is None:
             raise ValueError("the number of training data is not known: give BayesianNetwork N, or call fit")
         return self.N
+
+    def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """Log p(y_i | x_i, w) in nats, shape `(*draws, B)`; `weights` holds the likelihood's latents, too.
+
+        Raises:
+            ValueError: If x, y and the likelihood do not fit one another.
+        """
+        draws = len(self.draws_of(weights))
+        distribution = self.observation(self.apply_network(weights, x), weights, draws=draws)
+        return distribution.log_prob(self.encoded(distribution, y, draws))
+
+    def prior_draw(self) -> Weights:
+        """What `sample_weights` draws, from the prior.
+
+        Random state and outer traces are left as they were, so a second call returns the same draw.
+        """
+        with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
+            return self.sample_weights()
+
+    def priors_given(self, values: Mapping[str, Tensor]) -> dict[str, TorchDistribution]:
+        """The prior of each latent, given a value of every one."""
+        with poutine.block(), poutine.condition(data=dict(values)):
+            nodes = poutine.trace(self).get_trace().nodes
+        return {name: nodes[name]["fn"] for name in self.latents}
+
+    def __copy__(self) -> BayesianNetwork:
+        """A shallow copy is a view of the same model: its parts, and their names, are shared."""
+        view = type(self).__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        return view
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
+        """Move or cast everything; torch keeps tied parameters tied, but not tied buffers."""
+        network = self._modules["network"]
+        tied = tied_buffers(network)
+        super()._apply(fn, recurse)
+        tie(network, tied)
+        if self.input_dtype is not None:
+            self.input_dtype = fn(torch.empty(0, dtype=self.input_dtype)).dtype
+        for module in self.modules():  # Pyro leaves the distribution of a `PyroSample` where it is
+            own = getattr(module, "_pyro_samples", {})
+            own.update({k: applied(fn, v) for k, v in own.items() if isinstance(v, Distribution)})
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its parameters and buffers."""
+        return next(self._tensors()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the network's first parameter or buffer that is of floating point."""
+        return next(tensor.dtype for tensor in self._tensors() if tensor.is_floating_point())
+
+    @property
+    def num_weights(self) -> int:
+        """Number of Bayesian weights."""
+        return sum(value.numel() for value in self.initial().values())
+
+    @property
+    def learned(self) -> list[Learned]:
+        """The priors that are learned with the posterior."""
+        return [module for module in self.modules() if isinstance(module, Learned)]
+
+    @property
+    def prior_parameters(self) -> list[nn.Parameter]:
+        """The prior's own parameters."""
+        return [parameter for part in self._priors for parameter in self._modules[part].parameters()]
+
+    @property
+    def prior_buffers(self) -> list[Tensor]:
+        """The prior's buffers, which may change in training, such as what is learned in closed form."""
+        return [buffer for part in self._priors for buffer in self._modules[part].buffers()]
+
+    @property
+    def last_layer(self) -> list[str]:
+        """The sites of the last layer that has any, tied ones included."""
+        owner = [*self.places][-1].rpartition(".")[0]
+        there = {name for path, name in self.places.items() if path.rpartition(".")[0] == owner}
+        return [name for name in self.sites if name in there]
+
+    @property
+    def every_weight(self) -> Weights:
+        """Each weight that now lies in the network, in order: Bayesian, frozen or a point estimate."""
+        return dict(weights_in_order(self._modules["network"], self._buffered))
+
+    @property
+    def frozen(self) -> Weights:
+        """The network's frozen weights, which stay as they are."""
+        return {
+            name: value
+            for name, value in self.every_weight.items()
+            if not isinstance(value, nn.Parameter) and name not in self.places
+        }
+
+    def initial(self) -> Weights:
+        """The network's own initial value of each Bayesian parameter."""
+        return {name: self._buffer(name) for name in self.sites}
+
+    def owner(self, name: str) -> nn.Module:
+        """The module of the network that the parameter `name` belongs to."""
+        return self._modules["network"].get_submodule(name.rpartition(".")[0])
+
+    def padding(self) -> dict[str, Tensor]:
+        """The padding row of each Bayesian embedding: fixed, where the network's own value lies."""
+        return {name: self._buffer(name)[row] for name, row in self._padding.items() if name in self.sites}
+
+    def centres(self) -> dict[str, Tensor]:
+        """The network's initial values if a prior is centred on them, for no `state_dict` holds them."""
+        return self.initial() if any(isinstance(part, Centred) for part in self.prior.parts()) else {}
+
+    def _tensors(self) -> Iterator[Tensor]:
+        module = self._modules["network"]
+        return chain(module.parameters(), module.buffers())
+
+    def _buffer(self, name: str) -> Tensor:
+        return self._modules["network"].get_buffer(name)
 
 
 def _same_draws(sampled: Weights, events: Mapping[str, torch.Size]) -> Weights:

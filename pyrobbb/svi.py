@@ -46,6 +46,89 @@ class Step:
         raise NotImplementedError(f"{type(self).__name__} takes no steps on minibatches")
 
 
+class ReferenceStep(Step):
+    r"""Minimises the paper's minibatch cost F_i = pi_i KL - log P(D_i | w) (eq. 9) with `SVI`.
+
+    Pyro's loss is N/B F_i; the whole program is scaled by B/N, so that the optimiser minimises F_i itself
+    and a learning rate means what it means in the paper. For an objective that is not linear in the
+    log-densities, such as `RenyiELBO`, the gradient is scaled by B/N instead.
+
+    Args:
+        model: Pyro model(x, y) with one data plate.
+        guide: Pyro guide(x, y) over the same weight sites.
+        optimizer: Over the parameters of both.
+        samples: Draws of the weights that each step averages over; an instance in `elbo` has its own.
+        vectorize: Evaluate these draws as one batch instead of one after another.
+        elbo: Another of Pyro's ELBOs than `Trace_ELBO`, a class, a `partial` of one, or an instance.
+            `TraceMeanField_ELBO` takes the KL of each site in closed form where there is one; the paper
+            evaluates it at the drawn weights. The terms returned are those at the drawn weights in any case.
+    """
+
+    keeps_prior = False  # Pyro asks it at each step
+
+    def __init__(
+        self,
+        model: nn.Module,
+        guide: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        samples: int = 1,
+        vectorize: bool = False,
+        elbo: Any = None,
+    ) -> None:
+        check_elbo(elbo, samples)
+        self.elbo = _recording(elbo, samples, vectorize)
+        kind = _kind(elbo)
+        self.name, self.linear = kind.__name__, kind in LINEAR
+        self.optimizer = optimizer
+        self.svi = SVI(model, guide, JointOptimizer(optimizer), loss=self.elbo)
+        if not self.linear:
+            self.svi.loss_and_grads = self._scaled
+
+    def __call__(
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
+    ) -> Terms:
+        return self._run(self.svi.step, x, y, share, fraction, counts)
+
+    def evaluate(
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
+    ) -> Terms:
+        """The terms, without an optimiser step; adds the gradients of F_i to the parameters' `grad`."""
+        take = partial(self.svi.loss_and_grads, self.svi.model, self.svi.guide)
+        return self._run(take, x, y, share, fraction, counts)
+
+    def _scaled(self, *args: Any) -> float:
+        """The loss of the whole program, and its gradient times B/N."""
+        parameters = trained(self.optimizer)
+        before = [p.grad for p in parameters]
+        for p in parameters:
+            p.grad = None
+        loss: float = self.elbo.loss_and_grads(*args)
+        for p, kept in zip(parameters, before, strict=True):
+            if p.grad is not None:
+                p.grad.mul_(self.fraction)
+            if kept is not None:
+                p.grad = kept if p.grad is None else p.grad + kept
+        return loss
+
+    def _run(
+        self,
+        what: Callable[..., Any],
+        x: Tensor,
+        y: Tensor,
+        share: float,
+        fraction: float,
+        counts: Tensor | None,
+    ) -> Terms:
+        self.elbo.terms, self.elbo.counts, self.fraction = [], counts, fraction
+        scale = poutine.scale(scale=fraction if self.linear else 1.0)
+        with scale, Weighted(share / fraction, counts):
+            what(x, y)
+        kls, nlls = zip(*self.elbo.terms, strict=True)
+        particles = self.elbo.num_particles
+        return Terms(sum(kls) / particles, sum(nlls) / particles)
+
+
 LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities
 
 
@@ -148,86 +231,3 @@ def no_nan_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Encountered (NaN|.?inf)", UserWarning)
         yield
-
-
-class ReferenceStep(Step):
-    r"""Minimises the paper's minibatch cost F_i = pi_i KL - log P(D_i | w) (eq. 9) with `SVI`.
-
-    Pyro's loss is N/B F_i; the whole program is scaled by B/N, so that the optimiser minimises F_i itself
-    and a learning rate means what it means in the paper. For an objective that is not linear in the
-    log-densities, such as `RenyiELBO`, the gradient is scaled by B/N instead.
-
-    Args:
-        model: Pyro model(x, y) with one data plate.
-        guide: Pyro guide(x, y) over the same weight sites.
-        optimizer: Over the parameters of both.
-        samples: Draws of the weights that each step averages over; an instance in `elbo` has its own.
-        vectorize: Evaluate these draws as one batch instead of one after another.
-        elbo: Another of Pyro's ELBOs than `Trace_ELBO`, a class, a `partial` of one, or an instance.
-            `TraceMeanField_ELBO` takes the KL of each site in closed form where there is one; the paper
-            evaluates it at the drawn weights. The terms returned are those at the drawn weights in any case.
-    """
-
-    keeps_prior = False  # Pyro asks it at each step
-
-    def __init__(
-        self,
-        model: nn.Module,
-        guide: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        *,
-        samples: int = 1,
-        vectorize: bool = False,
-        elbo: Any = None,
-    ) -> None:
-        check_elbo(elbo, samples)
-        self.elbo = _recording(elbo, samples, vectorize)
-        kind = _kind(elbo)
-        self.name, self.linear = kind.__name__, kind in LINEAR
-        self.optimizer = optimizer
-        self.svi = SVI(model, guide, JointOptimizer(optimizer), loss=self.elbo)
-        if not self.linear:
-            self.svi.loss_and_grads = self._scaled
-
-    def __call__(
-        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
-    ) -> Terms:
-        return self._run(self.svi.step, x, y, share, fraction, counts)
-
-    def evaluate(
-        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
-    ) -> Terms:
-        """The terms, without an optimiser step; adds the gradients of F_i to the parameters' `grad`."""
-        take = partial(self.svi.loss_and_grads, self.svi.model, self.svi.guide)
-        return self._run(take, x, y, share, fraction, counts)
-
-    def _scaled(self, *args: Any) -> float:
-        """The loss of the whole program, and its gradient times B/N."""
-        parameters = trained(self.optimizer)
-        before = [p.grad for p in parameters]
-        for p in parameters:
-            p.grad = None
-        loss: float = self.elbo.loss_and_grads(*args)
-        for p, kept in zip(parameters, before, strict=True):
-            if p.grad is not None:
-                p.grad.mul_(self.fraction)
-            if kept is not None:
-                p.grad = kept if p.grad is None else p.grad + kept
-        return loss
-
-    def _run(
-        self,
-        what: Callable[..., Any],
-        x: Tensor,
-        y: Tensor,
-        share: float,
-        fraction: float,
-        counts: Tensor | None,
-    ) -> Terms:
-        self.elbo.terms, self.elbo.counts, self.fraction = [], counts, fraction
-        scale = poutine.scale(scale=fraction if self.linear else 1.0)
-        with scale, Weighted(share / fraction, counts):
-            what(x, y)
-        kls, nlls = zip(*self.elbo.terms, strict=True)
-        particles = self.elbo.num_particles
-        return Terms(sum(kls) / particles, sum(nlls) / particles)
