@@ -22,6 +22,7 @@ from torch.func import functional_call, vmap
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import wrapped
+from pyrobbb._support.distribution_parts import applied
 from pyrobbb._support.network_checks import (
     check_event,
     check_layers,
@@ -30,7 +31,6 @@ from pyrobbb._support.network_checks import (
     padding_rows,
 )
 from pyrobbb._support.random_state import Named, isolated
-from pyrobbb.distributions import applied
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Centred, FanInNormal, Learned, Prior
 from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers, weights_in_order

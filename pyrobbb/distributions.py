@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
-from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,32 +11,12 @@ import pyro.distributions as dist
 import scipy  # its parts are imported where they are first used, which spares commands a second
 import torch
 import torch.nn.functional as F
-from pyro.distributions import (
-    ExpandedDistribution,
-    MaskedDistribution,
-    TorchDistribution,
-    TransformedDistribution,
-)
+from pyro.distributions import TorchDistribution, TransformedDistribution
 from pyro.distributions import constraints as C
 from torch import Tensor
-from torch.distributions import AffineTransform, Distribution, Independent, Transform, biject_to, transform_to
+from torch.distributions import AffineTransform, Distribution, Transform, biject_to, transform_to
 from torch.distributions.constraints import MixtureSameFamilyConstraint
-from torch.distributions.transforms import _InverseTransform
 from torch.distributions.utils import broadcast_all
-
-
-def _of_a_mixture(constraint: MixtureSameFamilyConstraint) -> Transform:
-    """The support of torch's mixture is that of its components, if they share one; torch has no transform."""
-    base = constraint.base_constraint
-    if any(isinstance(bound, Tensor) and bound.numel() > 1 for bound in vars(base).values()):
-        raise NotImplementedError("the components of the mixture have bounds of their own")
-    made: Transform = biject_to(base)
-    return made
-
-
-for registry in (biject_to, transform_to):  # which are torch's own: what a program registered before stays
-    if MixtureSameFamilyConstraint not in registry._registry:
-        registry.register(MixtureSameFamilyConstraint, _of_a_mixture)
 
 
 class ScaleMixtureNormal(TorchDistribution):
@@ -321,96 +299,15 @@ def of_pyro(distribution: Distribution) -> type:
     return getattr(dist, own.__name__, own) if own.__module__.startswith("torch.") else own
 
 
-def univariate(distribution: Any) -> Any:
-    """The base of `Independent` and expanded distributions: one univariate distribution per value."""
-    while isinstance(distribution, Independent | ExpandedDistribution):
-        distribution = distribution.base_dist
-    return distribution
-
-
-def unmasked(distribution: Any) -> Any:
-    """`univariate` of what is observed, of which `.mask(...)` may say that some values do not count."""
-    while isinstance(distribution := univariate(distribution), MaskedDistribution):
-        distribution = distribution.base_dist
-    return distribution
-
-
-def is_masked(distribution: Any) -> bool:
-    """Whether some of its values do not count."""
-    return isinstance(univariate(distribution), MaskedDistribution)
-
-
-def rebased(distribution: Any, base: TorchDistribution) -> Any:
-    """`distribution` with `base` in the place of its `unmasked`: its masks and event dimensions stay."""
-    if isinstance(distribution, Independent):
-        return rebased(distribution.base_dist, base).to_event(distribution.reinterpreted_batch_ndims)
-    if isinstance(distribution, MaskedDistribution):
-        return rebased(distribution.base_dist, base).mask(distribution._mask)
-    if isinstance(distribution, ExpandedDistribution):
-        return rebased(distribution.base_dist, base).expand(distribution.batch_shape)
-    return base
-
-
-def applied(fn: Callable[[Tensor], Tensor], part: Any) -> Any:
-    """A copy of a distribution or transform with `fn` applied to its tensors and to those of its parts."""
-    if isinstance(part, Tensor):
-        return fn(part)
-    if isinstance(part, list):
-        return [applied(fn, one) for one in part]
-    if not isinstance(part, Distribution | Transform):
-        return part
-    made = copy(part)
-    for key, value in vars(part).items():
-        # a transform keeps its inverse once that was asked for, which keeps it: the copy makes its own
-        cached = key == "_inv" and not isinstance(part, _InverseTransform)
-        vars(made)[key] = None if cached else applied(fn, value)
+def _of_a_mixture(constraint: MixtureSameFamilyConstraint) -> Transform:
+    """The support of torch's mixture is that of its components, if they share one; torch has no transform."""
+    base = constraint.base_constraint
+    if any(isinstance(bound, Tensor) and bound.numel() > 1 for bound in vars(base).values()):
+        raise NotImplementedError("the components of the mixture have bounds of their own")
+    made: Transform = biject_to(base)
     return made
 
 
-def in_double(distribution: Distribution) -> Any:
-    """A copy of a distribution in double precision; masks and counts stay as they are."""
-    return applied(lambda value: value.double() if value.is_floating_point() else value, distribution)
-
-
-def moment(distribution: Distribution, name: str) -> Tensor:
-    """Its `mean` or `stddev`, of the batch's shape; NaN where it states none, as one of a user's own may.
-
-    torch's `VonMises.variance` is the circular variance, not that of y: it counts as not stated.
-    """
-    found: Tensor | None = None
-    if name == "mean" or not isinstance(distribution, torch.distributions.VonMises):
-        with suppress(NotImplementedError):
-            found = getattr(distribution, name)
-    if found is not None:
-        return found
-    like = own_tensor(distribution)
-    return torch.full(distribution.batch_shape, torch.nan, dtype=like.dtype, device=like.device)
-
-
-def own_tensor(distribution: Distribution) -> Tensor:
-    """A floating-point tensor of a distribution or of one of its parts, for its precision and device."""
-    found: list[Tensor] = []
-
-    def note(value: Tensor) -> Tensor:
-        found.append(value)
-        return value
-
-    applied(note, distribution)
-    return next(value for value in found if value.is_floating_point())
-
-
-def support_of(distribution: Any) -> Any:
-    """Where single values of a distribution lie; None where a user's own does not state it."""
-    try:
-        support = distribution.support
-    except NotImplementedError:
-        return None
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    return support
-
-
-def on_real_line(distribution: Any) -> bool:
-    """Whether a prior's support is the whole real line, or is not stated."""
-    support = support_of(distribution)
-    return support is None or support is C.real
+for registry in (biject_to, transform_to):  # which are torch's own: what a program registered before stays
+    if MixtureSameFamilyConstraint not in registry._registry:
+        registry.register(MixtureSameFamilyConstraint, _of_a_mixture)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 
 from pyrobbb._support import checkpoint, checks
-from pyrobbb.distributions import on_real_line, support_of
+from pyrobbb._support.distribution_parts import on_real_line, support_of
 from pyrobbb.priors.fixed import fan_in
 
 EDGE = 0.01  # of an interval's width

@@ -23,9 +23,10 @@ from torch.distributions import Distribution
 
 from pyrobbb import distributions
 from pyrobbb._support import checks
+from pyrobbb._support.distribution_parts import on_real_line, own_tensor, rebased, univariate, unmasked
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Spec, Task
-from pyrobbb.distributions import Affine, of_pyro, on_real_line, own_tensor, rebased, univariate, unmasked
+from pyrobbb.distributions import Affine, of_pyro
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
 
 Scale = float | Sequence[float] | Tensor | Distribution

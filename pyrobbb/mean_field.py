@@ -12,10 +12,10 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.distribution_parts import on_real_line
 from pyrobbb._support.flat import split
 from pyrobbb._support.network_checks import check_one_precision
 from pyrobbb._support.random_state import Named
-from pyrobbb.distributions import on_real_line
 from pyrobbb.initializers import Constant, Initial, from_network
 
 

@@ -7,9 +7,9 @@ from pyro.infer.autoguide import AutoDelta
 from pyro.ops.streaming import CountMeanVarianceStats, StatsOfDict
 from torch import Tensor
 
+from pyrobbb._support.distribution_parts import on_real_line
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import Weights
-from pyrobbb.distributions import on_real_line
 from pyrobbb.draws import FittedChain, fitted, some_draws
 
 DRAWS = 200

@@ -6,7 +6,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from pyrobbb.distributions import univariate
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb.mean_field import MeanFieldNormal, rho_of
 
 

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb._support.distribution_parts import in_double, moment, own_tensor, univariate, unmasked
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.data.columns import class_numbers
 from pyrobbb.data.frames import by_target
-from pyrobbb.distributions import Affine, in_double, moment, own_tensor, univariate, unmasked
+from pyrobbb.distributions import Affine
 from pyrobbb.evaluation.metrics import (
     as_tensor,
     classification_metrics,

@@ -9,6 +9,7 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from pyrobbb._support.copies import own_copy
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.network_checks import (
     check_embeddings,
     check_prior_event,
@@ -16,7 +17,6 @@ from pyrobbb._support.network_checks import (
     check_values,
 )
 from pyrobbb._support.random_state import isolated
-from pyrobbb.distributions import univariate
 from pyrobbb.priors import Prior
 
 if TYPE_CHECKING:

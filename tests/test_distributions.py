@@ -18,7 +18,8 @@ from torch.distributions.constraints import MixtureSameFamilyConstraint
 
 from engine_fakes import law
 from pyrobbb import distributions
-from pyrobbb.distributions import ScaleMixtureNormal, StudentT, applied, in_double
+from pyrobbb._support.distribution_parts import applied, in_double, univariate, unmasked
+from pyrobbb.distributions import ScaleMixtureNormal, StudentT
 
 E = math.exp
 GRID = [(pi, E(-a), E(-b)) for pi in (0.25, 0.5, 0.75) for a in (0, 1, 2) for b in (6, 7, 8)]  # the paper's
@@ -311,8 +312,8 @@ class Grouped(dist.Independent):
 
 def test_univariate_is_the_base_of_subclasses_too() -> None:
     base = dist.Normal(torch.zeros(3, 2), 1.0)
-    assert distributions.univariate(Grouped(base, 1)) is base
-    assert distributions.unmasked(Grouped(base.mask(torch.ones(2).bool()), 1)) is base
+    assert univariate(Grouped(base, 1)) is base
+    assert unmasked(Grouped(base.mask(torch.ones(2).bool()), 1)) is base
 
 
 @pytest.mark.parametrize("df", [0.5, 4.0, 1e4, 1e6, 1e8])

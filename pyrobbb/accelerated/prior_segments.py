@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb.accelerated.fast_step import NotFastError
-from pyrobbb.distributions import univariate
 
 
 class NotElementwiseError(NotFastError):

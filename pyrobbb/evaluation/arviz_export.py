@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb._support.distribution_parts import support_of, univariate
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.data.columns import Columns, Names, Numeric, Raw
 from pyrobbb.data.dataset import Dataset, Split
-from pyrobbb.distributions import support_of, univariate
 from pyrobbb.draws import order
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.layer_summary import LEVELS, as_numpy, variational

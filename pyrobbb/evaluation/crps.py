@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.quantiles import samples
-from pyrobbb.distributions import Affine, univariate
+from pyrobbb.distributions import Affine
 from pyrobbb.predictive import ValuePrediction
 
 

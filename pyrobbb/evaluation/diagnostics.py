@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyrobbb._support.distribution_parts import unmasked
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.distributions import unmasked
 from pyrobbb.draws import order
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.posterior import Posterior

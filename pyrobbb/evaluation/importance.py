@@ -13,10 +13,10 @@ from pyro import poutine
 from pyro.distributions import Normal
 
 from pyrobbb._support import checks
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Split
-from pyrobbb.distributions import univariate
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.leave_one_out import psis
 from pyrobbb.posterior import Posterior

@@ -20,8 +20,9 @@ from pyro.distributions import Delta
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb._support.distribution_parts import in_double, univariate
 from pyrobbb._support.random_state import isolated
-from pyrobbb.distributions import ScaleMixtureNormal, in_double, univariate
+from pyrobbb.distributions import ScaleMixtureNormal
 from pyrobbb.posterior import Posterior, moments
 
 JOINT = "all weights"  # the one row of a guide whose density does not split into sites

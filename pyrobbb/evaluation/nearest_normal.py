@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyrobbb.distributions import moment, on_real_line, univariate
+from pyrobbb._support.distribution_parts import moment, on_real_line, univariate
 
 # Nodes that lie dense about 0, where a prior may have a spike, and reach 8 standard deviations.
 _NODES = 1e-4 * torch.sinh(torch.linspace(-1, 1, 401, dtype=torch.float64) * math.asinh(8e4))

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import MixtureSameFamily
 
+from pyrobbb._support.distribution_parts import in_double, moment, on_real_line
 from pyrobbb._support.model_inputs import NonFiniteOutputError
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import scattered
-from pyrobbb.distributions import in_double, moment, on_real_line
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 

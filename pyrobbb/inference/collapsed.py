@@ -21,10 +21,11 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.func import vmap
 
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.flat import split
 from pyrobbb._support.text import one_line
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.distributions import Affine, univariate
+from pyrobbb.distributions import Affine
 from pyrobbb.inference.energy import Energy, Laws, log_prior
 from pyrobbb.inference.flat_guide import FlatGuide
 

@@ -7,11 +7,11 @@ from pyro import poutine
 from torch import Tensor, nn
 from torch.distributions import biject_to
 
+from pyrobbb._support.distribution_parts import on_real_line
 from pyrobbb._support.flat import split
 from pyrobbb._support.network_checks import check_one_precision
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.distributions import on_real_line
 from pyrobbb.draws import sample_points
 from pyrobbb.initializers import Initial, from_network, off_the_edge
 

@@ -43,6 +43,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.flat import split
 from pyrobbb._support.model_inputs import check_rows
 from pyrobbb._support.network_checks import evaluating
@@ -52,7 +53,6 @@ from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Dataset, Split, evenly_spaced
 from pyrobbb.data.torch_data import TorchRows
-from pyrobbb.distributions import univariate
 from pyrobbb.evaluation.residuals import warn_of_noise
 from pyrobbb.inference.curvature import (
     Curvature,

@@ -22,8 +22,9 @@ from torch.distributions import Distribution
 
 from pyrobbb import distributions
 from pyrobbb._support import checks
+from pyrobbb._support.distribution_parts import applied
 from pyrobbb._support.network_checks import EMBEDDINGS, is_vector
-from pyrobbb.distributions import ScaleMixtureNormal, applied, of_pyro
+from pyrobbb.distributions import ScaleMixtureNormal, of_pyro
 
 
 class Prior:

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.distributions import transform_to
 
 from pyrobbb._support import checks
-from pyrobbb.distributions import ScaleMixtureNormal, StudentT, univariate
+from pyrobbb._support.distribution_parts import univariate
+from pyrobbb.distributions import ScaleMixtureNormal, StudentT
 from pyrobbb.priors.fixed import Prior, elementwise
 from pyrobbb.priors.hierarchical import Hierarchical
 from pyrobbb.priors.units import PER_UNIT, unit_shape

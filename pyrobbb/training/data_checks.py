@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy
+from pyrobbb._support.distribution_parts import is_masked, on_real_line, univariate
 from pyrobbb._support.model_inputs import check_rows, first_output, observed
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
@@ -17,7 +18,6 @@ from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Split, scattered
 from pyrobbb.data.mapped import Mapped
-from pyrobbb.distributions import is_masked, on_real_line, univariate
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.predictive import ValuePrediction
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb.accelerated.prior_segments import without_expansion
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.distributions import univariate
 
 
 class KeptPrior:

@@ -18,12 +18,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from architectures import Chain, last
 from engine_fakes import StopsAt, classes, network, normal
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.network_checks import dropping, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays, from_table
 from pyrobbb.data.dataset import Dataset, Spec, Split
-from pyrobbb.distributions import univariate
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.arviz_export import to_groups
 from pyrobbb.evaluation.diagnostics import function_draws

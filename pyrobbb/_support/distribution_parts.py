@@ -1,0 +1,110 @@
+"""Parts of any distribution: its univariate base, its mask, its tensors, its moments and its support."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from typing import Any
+
+import torch
+from pyro.distributions import ExpandedDistribution, MaskedDistribution, TorchDistribution
+from pyro.distributions import constraints as C
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Transform
+from torch.distributions.transforms import _InverseTransform
+
+
+def univariate(distribution: Any) -> Any:
+    """The base of `Independent` and expanded distributions: one univariate distribution per value."""
+    while isinstance(distribution, Independent | ExpandedDistribution):
+        distribution = distribution.base_dist
+    return distribution
+
+
+def unmasked(distribution: Any) -> Any:
+    """`univariate` of what is observed, of which `.mask(...)` may say that some values do not count."""
+    while isinstance(distribution := univariate(distribution), MaskedDistribution):
+        distribution = distribution.base_dist
+    return distribution
+
+
+def is_masked(distribution: Any) -> bool:
+    """Whether some of its values do not count."""
+    return isinstance(univariate(distribution), MaskedDistribution)
+
+
+def rebased(distribution: Any, base: TorchDistribution) -> Any:
+    """`distribution` with `base` in the place of its `unmasked`: its masks and event dimensions stay."""
+    if isinstance(distribution, Independent):
+        return rebased(distribution.base_dist, base).to_event(distribution.reinterpreted_batch_ndims)
+    if isinstance(distribution, MaskedDistribution):
+        return rebased(distribution.base_dist, base).mask(distribution._mask)
+    if isinstance(distribution, ExpandedDistribution):
+        return rebased(distribution.base_dist, base).expand(distribution.batch_shape)
+    return base
+
+
+def applied(fn: Callable[[Tensor], Tensor], part: Any) -> Any:
+    """A copy of a distribution or transform with `fn` applied to its tensors and to those of its parts."""
+    if isinstance(part, Tensor):
+        return fn(part)
+    if isinstance(part, list):
+        return [applied(fn, one) for one in part]
+    if not isinstance(part, Distribution | Transform):
+        return part
+    made = copy(part)
+    for key, value in vars(part).items():
+        # a transform keeps its inverse once that was asked for, which keeps it: the copy makes its own
+        cached = key == "_inv" and not isinstance(part, _InverseTransform)
+        vars(made)[key] = None if cached else applied(fn, value)
+    return made
+
+
+def in_double(distribution: Distribution) -> Any:
+    """A copy of a distribution in double precision; masks and counts stay as they are."""
+    return applied(lambda value: value.double() if value.is_floating_point() else value, distribution)
+
+
+def moment(distribution: Distribution, name: str) -> Tensor:
+    """Its `mean` or `stddev`, of the batch's shape; NaN where it states none, as one of a user's own may.
+
+    torch's `VonMises.variance` is the circular variance, not that of y: it counts as not stated.
+    """
+    found: Tensor | None = None
+    if name == "mean" or not isinstance(distribution, torch.distributions.VonMises):
+        with suppress(NotImplementedError):
+            found = getattr(distribution, name)
+    if found is not None:
+        return found
+    like = own_tensor(distribution)
+    return torch.full(distribution.batch_shape, torch.nan, dtype=like.dtype, device=like.device)
+
+
+def own_tensor(distribution: Distribution) -> Tensor:
+    """A floating-point tensor of a distribution or of one of its parts, for its precision and device."""
+    found: list[Tensor] = []
+
+    def note(value: Tensor) -> Tensor:
+        found.append(value)
+        return value
+
+    applied(note, distribution)
+    return next(value for value in found if value.is_floating_point())
+
+
+def support_of(distribution: Any) -> Any:
+    """Where single values of a distribution lie; None where a user's own does not state it."""
+    try:
+        support = distribution.support
+    except NotImplementedError:
+        return None
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support
+
+
+def on_real_line(distribution: Any) -> bool:
+    """Whether a prior's support is the whole real line, or is not stated."""
+    support = support_of(distribution)
+    return support is None or support is C.real
