@@ -102,16 +102,19 @@ class BayesianNetwork(Named):
         self.likelihood = deepcopy(likelihood)
         self.network = copied(network)
         self.batched = True  # until torch.vmap fails on the network
-        self._padding = padding_rows(self.network)
-        trained = [getattr(self, part) for part in self._priors]
-        self.sites, hyper, self._buffered = make_room(self.network, self.prior, trained)
+        self._padding = padding_rows(self.network)  # which row of each embedding pads, by the weights' name
+        prior_modules = [getattr(self, part) for part in self._priors]
+        # `_buffered`: the paths of the parameters, Bayesian or frozen, that are buffers now; the network may
+        # have others, such as running means, which are no weights
+        self.sites, hyper, self._buffered = make_room(self.network, self.prior, prior_modules)
+        # a site and its number of dimensions: a value has those of the draws before them (`draws_of`)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
         self.places = places(self.network, self.sites)
         for _, module, attribute in self._own_latents(*self._priors, "likelihood"):
             check_event(module, attribute)
-        self.prior_samples = tuple(site for site, _, _ in self._own_latents(*self._priors))
-        self.likelihood_samples = tuple(site for site, _, _ in self._own_latents("likelihood"))
-        self.other_latents = (*self.prior_samples, *self.likelihood_samples, *hyper)
+        self.prior_sites = tuple(site for site, _, _ in self._own_latents(*self._priors))
+        self.likelihood_sites = tuple(site for site, _, _ in self._own_latents("likelihood"))
+        self.other_latents = (*self.prior_sites, *self.likelihood_sites, *hyper)
         self.latents = (*self.sites, *self.other_latents)
 
     def sample_weights(self) -> Weights:
@@ -144,6 +147,7 @@ class BayesianNetwork(Named):
 
         The sites are named here because Pyro's names begin with the model's, which differs between processes.
         """
+        # `_modules[...]`, here and below: reading `self.network` has Pyro register its parameters
         for part in parts:
             for path, module in self._modules[part].named_modules(prefix=part):
                 for attribute in getattr(module, "_pyro_samples", ()):
@@ -213,7 +217,7 @@ class BayesianNetwork(Named):
         if output.dim() < draws + 2:
             name, shape = type(likelihood).__name__, tuple(output.shape[draws:])
             raise ValueError(f"{name} needs a network output of shape (B, width), got {shape}")
-        own = {name: (latents or {})[name] for name in self.likelihood_samples}
+        own = {name: (latents or {})[name] for name in self.likelihood_sites}
         if own and draws and len(output) in output.shape[1:]:
             # draws may pass for rows where there are as many: try it with a number that no dimension has
             more = next(n for n in count(len(output) + 1) if n not in output.shape[1:])

@@ -4,7 +4,6 @@ They have the form of Pyro's own `init_to_*` functions, so the same name serves 
 Pyro's (`init_loc_fn`).
 """
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,7 +127,12 @@ class FanInRho:
     def __call__(self, site: Site) -> Tensor:
         inputs = _fan_in(site)
         scale = self.bias_sigma if inputs is None else self.gain / inputs**0.5
-        return _like(site).fill_(scale + math.log(-math.expm1(-scale)))
+        return _like(site).fill_(float(rho_of(torch.tensor(scale, dtype=torch.double))))
+
+
+def rho_of(sigma: Tensor) -> Tensor:
+    r""":math:`\rho = \log(e^\sigma - 1)`, of which :math:`\sigma` is the softplus."""
+    return sigma + (-torch.expm1(-sigma)).log()
 
 
 class FromRun:

@@ -29,15 +29,15 @@ def of_rows(site: Any) -> bool:
 class Weighted(Messenger):
     """Effect handler: what is observed of row i counts `counts[i]` times, `(B,)`, or once (`of_rows`).
 
-    The log-density of every other site counts `latents` times.
+    The log-density of every other site, latent or observed, counts `others` times.
     """
 
-    def __init__(self, latents: float = 1.0, counts: Tensor | None = None) -> None:
+    def __init__(self, others: float = 1.0, counts: Tensor | None = None) -> None:
         super().__init__()
-        self.latents, self.counts = latents, counts
+        self.others, self.counts = others, counts
 
     def _pyro_sample(self, msg: Any) -> None:
-        factor = self.counts if of_rows(msg) else self.latents
+        factor = self.counts if of_rows(msg) else self.others
         if factor is not None:
             msg["scale"] = msg["scale"] * factor
 

@@ -110,11 +110,6 @@ class MeanFieldNormal(Named):
         return self.split(self.loc.detach()), self.split(self.sigma.detach())
 
 
-def rho_of(sigma: Tensor) -> Tensor:
-    r""":math:`\rho = \log(e^\sigma - 1)`, of which :math:`\sigma` is the softplus."""
-    return sigma + (-torch.expm1(-sigma)).log()
-
-
 def _check_real(site: dict[str, Any]) -> None:
     """ValueError if a normal would put weights where their prior has no density."""
     if not on_real_line(site["fn"]):

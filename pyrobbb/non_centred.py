@@ -7,7 +7,8 @@ from pyro import poutine
 from torch import Tensor
 
 from pyrobbb._support.distribution_parts import univariate
-from pyrobbb.mean_field import MeanFieldNormal, rho_of
+from pyrobbb.initializers import rho_of
+from pyrobbb.mean_field import MeanFieldNormal
 
 
 class NonCentredNormal(MeanFieldNormal):
@@ -35,7 +36,7 @@ class NonCentredNormal(MeanFieldNormal):
         model: Any = self._model[0]
         weights = set(getattr(model, "sites", ()))
         self.hyper = [name for name in getattr(model, "latents", ()) if name not in weights]
-        unnamed = getattr(model, "prior_samples", ())
+        unnamed = getattr(model, "prior_sites", ())
         if not self.hyper or unnamed:
             has = f"a PyroSample, {unnamed[0]!r}" if unnamed else "no latent scale"
             raise ValueError(

@@ -280,17 +280,17 @@ class Posterior:
         A chain whose draws are all alike is computed once, and repeated.
         """
         for chain, count in each.items():
-            fit, guide = self._fitted(chain)
-            model = self.predicting_model(chain)
-            alike = mean_weights or not model.latents or is_point(guide)
-            numbers = max(fit.num_weights, len(x) * width)  # of a draw's weights, or of its outputs
-            size = max(1, int(block.megabytes * 2**20 / (fit.dtype.itemsize * numbers)))
+            model, guide = self._fitted(chain)
+            predicting = self.predicting_model(chain)
+            alike = mean_weights or not predicting.latents or is_point(guide)
+            numbers = max(model.num_weights, len(x) * width)  # of a draw's weights, or of its outputs
+            size = max(1, int(block.megabytes * 2**20 / (model.dtype.itemsize * numbers)))
             repeats = [min(size, count - done) for done in range(0, count, size)] if alike else [1]
-            step = 1 if is_large(fit) or not fit.sites else size
+            step = 1 if is_large(model) or not model.sites else size
             keys = [(seed, chain, s) for s in range(1 if alike else count)]
-            drawn = (some_draws((fit, guide), keys[s : s + step]) for s in range(0, len(keys), step))
+            drawn = (some_draws((model, guide), keys[s : s + step]) for s in range(0, len(keys), step))
             for weights in map(stacked, [[self.mean_weights(chain)]] if mean_weights else drawn):
-                output = outputs(model, weights, x, block)
+                output = outputs(predicting, weights, x, block)
                 if bool((lost := output.isnan()).any()):
                     row = int(lost.movedim(1, 0).flatten(1).any(1).int().argmax())
                     raise NonFiniteOutputError(
@@ -301,8 +301,8 @@ class Posterior:
                     some = output.expand(repeat, *output.shape[1:]) if alike else output
                     # scoped, else chains of one name share a learned noise
                     with pyro.get_param_store().scope(), poutine.trace() as seen:
-                        distribution = model.observation(some, weights, draws=1)
-                    check_own(model, seen.trace, "model")
+                        distribution = predicting.observation(some, weights, draws=1)
+                    check_own(predicting, seen.trace, "model")
                     yield distribution
 
     def predicting_model(self, chain: int = 0) -> BayesianNetwork:

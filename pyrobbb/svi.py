@@ -30,11 +30,11 @@ class Terms(NamedTuple):
 class Step:
     """Takes one optimiser step on a minibatch and returns the terms it saw."""
 
-    keeps_prior: bool = True  # as it is at first, but for its buffers
-    recorded: bool = False  # what the network reads besides tensors is kept as it stood
+    keeps_prior: bool = True  # uses the prior as it was before the first step; only its buffers may change
+    recorded: bool = False  # repeats recorded operations: Python values that the network read stay as then
 
     def check_still(self, rows: Any, model: nn.Module) -> None:
-        """Raise ValueError if what was recorded computes something else by now than `model` on `rows`."""
+        """Raise ValueError if the recorded program no longer computes what `model` does on `rows`."""
 
     def __call__(
         self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None, /

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def make_room(
-    network: nn.Module, prior: Prior, trained: Sequence[nn.Module]
+    network: nn.Module, prior: Prior, prior_modules: Sequence[nn.Module]
 ) -> tuple[tuple[str, ...], list[str], tuple[str, ...]]:
     """Replace each Bayesian or frozen parameter of `network` by a buffer holding its initial value.
 
     Args:
         network: Changed in place.
         prior: Which distribution each parameter has; those without one stay parameters.
-        trained: The parts of the prior whose parameters are trained; some create them when first called.
+        prior_modules: The prior's modules, whose parameters are trained; some create them when first called.
 
     Returns:
         The names of the Bayesian parameters; those of the sites that the prior samples in `distribution`; and
@@ -54,7 +54,12 @@ def make_room(
     check_embeddings(network)
     every = weight_names(network)
     prior.check({name: every[name] for name in names})
-    sites, hyper = _sites(network, prior, names, trained)
+    sites, hyper = _sites(network, prior, names, prior_modules)
+    return tuple(sites), hyper, _replace_by_buffers(network, sites)
+
+
+def _replace_by_buffers(network: nn.Module, sites: Sequence[str]) -> tuple[str, ...]:
+    """Replace the parameters of these names, and the frozen ones, by buffers; the paths of all these."""
     shared: dict[int, Tensor] = {id(p): p.detach() for p in network.parameters()}
     bayesian = {id(network.get_parameter(name)) for name in sites}
     buffered = []
@@ -72,7 +77,7 @@ def make_room(
             # frozen ones belong to the model's state, initial values do not
             module.register_buffer(attribute, shared[id(parameter)], persistent=frozen)
             buffered.append(path)
-    return tuple(sites), hyper, tuple(buffered)
+    return tuple(buffered)
 
 
 def places(network: nn.Module, sites: Sequence[str]) -> dict[str, str]:
@@ -109,7 +114,7 @@ def _owner(network: nn.Module, path: str) -> tuple[nn.Module, str]:
 
 
 def _sites(
-    network: nn.Module, prior: Prior, names: Sequence[str], trained: Sequence[nn.Module]
+    network: nn.Module, prior: Prior, names: Sequence[str], prior_modules: Sequence[nn.Module]
 ) -> tuple[list[str], list[str]]:
     """The parameters with a prior, and the sites that the prior samples itself."""
     sites = []
@@ -127,7 +132,7 @@ def _sites(
                     f"the prior of {name!r} has a scale of {float(scale.min()):g}, which must be positive; a "
                     f"prior made of a posterior needs one with a spread, which a point estimate has not"
                 )
-            loose = not any(True for part in trained for _ in part.parameters())
+            loose = not any(True for module in prior_modules for _ in module.parameters())
             if loose and any(v.requires_grad for v in values if isinstance(v, Tensor)):
                 raise ValueError(
                     f"the prior of {name!r} has a parameter that would not be trained; derive the prior "

@@ -63,7 +63,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any, instead:
         advice = ["start it nearer to them, or train longer"]
         if len(scales) > 1 and torch.allclose(scales, scales[0]):
             advice.insert(0, "give each output its own (a list as scale)")
-        if not model.likelihood_samples and not list(model.likelihood.parameters()):
+        if not model.likelihood_sites and not list(model.likelihood.parameters()):
             given = any(name.endswith("scale") for name, _ in model.likelihood.named_buffers())
             by_network = not given and bool((noise != noise[0]).any())
             advice = ["train longer"] if by_network else ["learn the noise (learn_scale=True)", *advice]

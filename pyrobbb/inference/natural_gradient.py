@@ -45,7 +45,8 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.method import MakeGuide, OwnStep
 from pyrobbb.inference.natural_gradient_step import UNSET, NaturalGradientStep
-from pyrobbb.mean_field import MeanFieldNormal, rho_of
+from pyrobbb.initializers import rho_of
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import Step
 
 logger = logging.getLogger(__name__)

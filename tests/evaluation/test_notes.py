@@ -23,7 +23,8 @@ from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
 from pyrobbb.evaluation.sbc import Calibration, simulation_based_calibration
 from pyrobbb.inference import MAP, Laplace
-from pyrobbb.mean_field import MeanFieldNormal, rho_of
+from pyrobbb.initializers import rho_of
+from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.trainer import fit
 
 N, D, NOISE = 64, 4, 0.5
