@@ -27,14 +27,13 @@ from pyrobbb._support.model_inputs import (
     check_finite,
     check_targets,
     first_output,
-    has_tokens,
 )
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
-from pyrobbb.data.arrays import ArrayLike, as_inputs, as_targets, refuse_several
+from pyrobbb.data.arrays import ArrayLike
 from pyrobbb.data.columns import Columns, Names, from_plain
-from pyrobbb.data.frames import by_target, check_same_rows
+from pyrobbb.data.new_rows import new_rows
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.draws import NoWeights, check_own, fitted, is_point, one_draw, some_draws, stacked
 from pyrobbb.moments import moments
@@ -46,7 +45,6 @@ __all__ = ["Posterior", "moments"]
 ROWS = 1000  # of inputs at a time, on the CPU
 BEYOND = 20.0  # times the largest training input: x is on another scale
 SHARES = 100  # draws of a chain that is a point, so that they can be in proportion to the chains' weights
-UNLIKELY = 20.0  # standard deviations that hardly a row of a table is from the mean of the training rows
 
 logger = logging.getLogger(__name__)
 
@@ -402,7 +400,7 @@ class Posterior:
         self, x: ArrayLike, y: ArrayLike | None, device: torch.device
     ) -> tuple[Tensor, Tensor | None, int]:
         """Both as tensors on `device`, if the model takes them; and the values of an output's row."""
-        x, y = self._as_tensors(x, y)
+        x, y = new_rows(self.model, self.columns, x, y, beyond=BEYOND * (self.reach or inf))
         for name, value in (("x", x), ("y", y)):
             if value is not None:
                 checks.dense(name, value)
@@ -419,7 +417,7 @@ class Posterior:
         return x, y, output[0].numel()
 
     def _warn_of_scale(self, x: Tensor) -> None:
-        """Log a likely mistake: inputs on another scale than the training rows (tables: `_as_tensors`)."""
+        """Log a likely mistake: inputs on another scale than the training rows (tables: `new_rows`)."""
         if not self.reach or not x.is_floating_point() or isinstance(self.columns, Columns) or self._told:
             return
         if (most := float(x.abs().max())) > BEYOND * self.reach:
@@ -429,39 +427,3 @@ class Posterior:
                 "scaled (pixels of 0 to 255 by 255, say)",
                 most, self.reach,
             )  # fmt: skip
-
-    def _as_tensors(self, x: ArrayLike, y: ArrayLike | None) -> tuple[Tensor, Tensor | None]:
-        """Arrays, lists and tables as `from_arrays` takes them, in the type of the training rows.
-
-        A model that was never fitted is taken for one of tokens, or of rows in the precision of its weights.
-        """
-        seen = self.model.input_dtype
-        whole = has_tokens(self.model) if seen is None else not seen.is_floating_point
-        dtype = self.model.dtype if seen is None or whole else seen
-        check_same_rows({"x": x, "y": y})
-        table = self.columns if isinstance(self.columns, Columns) else None
-        y = by_target("y", y, self.columns.targets if self.columns else ())
-        if table and table.classes and not isinstance(y, Tensor | None):
-            y = table.labels("y", y)
-        if table and isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 2:
-            standardised = x[:, : x.shape[1] - table.raw].abs()
-            if bool((standardised > UNLIKELY).any()):
-                logger.warning(
-                    "x, a tensor, counts as inputs, which are standardised, but holds values up to %.3g; "
-                    "pass rows as they stand in the table as an array, such as x.numpy()",
-                    float(standardised.max()),
-                )
-        if table and not isinstance(x, Tensor):
-            x = table.inputs(x, BEYOND * (self.reach or inf))
-        elif isinstance(self.columns, Names):
-            x = self.columns.inputs(x)
-        if isinstance(x, Tensor):
-            pixels = x.dtype == torch.uint8 and not whole
-            x = x.to(dtype) if x.is_floating_point() or pixels else x
-        else:
-            refuse_several(x, y)
-            x = as_inputs("x", x, None if whole else dtype)
-        task = self.model.likelihood.task
-        if y is not None and not (isinstance(y, Tensor) and task == "classification"):
-            y = as_targets("y", y, task, dtype)
-        return x, y
