@@ -305,7 +305,9 @@ class BayesianNetwork(Named):
 
     def _size(self) -> int:
         if self.N is None:
-            raise ValueError("the number of training data is not known: give BayesianNetwork N, or call fit")
+            raise ValueError(
+                "the number of training rows is unknown: pass N= to BayesianNetwork, or call fit"
+            )
         return self.N
 
     def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:

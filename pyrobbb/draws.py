@@ -38,8 +38,8 @@ def fitted(chain: FittedChain) -> FittedChain:
         )
     if chain[0].sites and not any(True for _ in (*guide.parameters(), *guide.buffers())):
         raise ValueError(
-            f"the guide {type(guide).__name__} has no parameters of its own yet: fit it first; what "
-            f"pyro.param makes must be an attribute instead, nn.Parameter or PyroParam"
+            f"the guide {type(guide).__name__} has no parameters of its own yet: fit it first; if it "
+            f"calls pyro.param, make those parameters attributes instead (nn.Parameter or PyroParam)"
         )
     return chain
 
@@ -59,12 +59,12 @@ def check_own(module: nn.Module, trace: Any, what: str) -> None:
     if loose and strided:
         raise ValueError(
             f"Pyro would train a copy of the {what}'s parameter {strided[0]!r}, which is not contiguous: "
-            f"make it of value.contiguous()"
+            f"create it from value.contiguous()"
         )
     if loose:
         raise ValueError(
-            f"the {what}'s parameter {loose[0]!r} is not one of its module's, so what it is trained to would "
-            f"be lost; make it an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
+            f"the {what}'s parameter {loose[0]!r} is not registered on its module, so its trained value "
+            f"would be lost; make it an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
         )
 
 

@@ -360,7 +360,7 @@ class Rescaled(Likelihood):
         super().__init__()
         if likelihood.task != "regression":
             name = type(likelihood).__name__
-            raise ValueError(f"{name} is for {likelihood.task}; only values have units")
+            raise ValueError(f"Rescaled needs a regression likelihood, but {name} is for {likelihood.task}")
         for each in ("encode", "check_domain"):
             if getattr(type(likelihood), each) is not getattr(Likelihood, each):
                 raise ValueError(f"{type(likelihood).__name__}.{each} would not know the units of y")
@@ -383,7 +383,7 @@ class Rescaled(Likelihood):
         name = type(self.likelihood).__name__
         if base.event_shape or not on_real_line(base):
             raise ValueError(
-                f"targets under {name} cannot be standardised: its values are not all the real numbers"
+                f"targets under {name} cannot be standardised: its support is not the whole real line"
             )
         if self.loc.shape[-1:] not in ((), (1,), base.batch_shape[-1:]):
             raise ValueError(

@@ -376,7 +376,7 @@ class Posterior:
         if inference is not None and (isinstance(inference, type) or not hasattr(inference, "guide")):
             raise ValueError(f"inference must be a method with its options, got {text.short(inference)}")
         if inference is not None and isinstance(guide, nn.Module):
-            raise ValueError("a guide, or the inference that makes it, but not both")
+            raise ValueError("pass either guide or inference, not both")
         with isolated():
             made: Any = model() if callable(model) and not isinstance(model, nn.Module) else model
             checks.check_kinds(model=(made, BayesianNetwork))
@@ -388,8 +388,9 @@ class Posterior:
                 guide = guide(made)
         if not isinstance(guide, nn.Module):
             raise ValueError(
-                f"a guide that holds the posterior is needed, got {text.short(guide)}: pass that of the "
-                f"fit, such as MeanFieldNormal, or inference=Laplace() for what such a method left"
+                f"a guide that holds the posterior is needed, got {text.short(guide)}: pass the guide "
+                f"that was fitted, such as MeanFieldNormal, or inference=Laplace() if the method made its "
+                f"own guide"
             )
         chains, content = posterior_file.read(folder, made, guide)
         histories = history.from_plain(content.get("histories") or content.get("history") or ())
@@ -412,7 +413,7 @@ class Posterior:
         output = first_output(self.model, "x", x)
         if y is not None:
             if len(x) != len(y):
-                raise ValueError(f"x and y differ in length: the network gave {len(x)} rows, y has {len(y)}")
+                raise ValueError(f"x and y differ in length: x has {len(x)} rows, y has {len(y)}")
             check_targets(self.model, "y", output, y)
         return x, y, output[0].numel()
 
@@ -423,7 +424,7 @@ class Posterior:
         if (most := float(x.abs().max())) > BEYOND * self.reach:
             self._told = True
             logger.warning(
-                "x holds values up to %.3g, where the training rows had up to %.3g: scale it as they were "
-                "scaled (pixels of 0 to 255 by 255, say)",
+                "x holds values up to %.3g, but the training rows reach only %.3g: scale x as they were "
+                "scaled (for example, divide pixels by 255)",
                 most, self.reach,
             )  # fmt: skip

@@ -69,7 +69,7 @@ class Prediction:
     def log_predictive(self) -> Tensor:
         """Log p(y | x) = log mean_s p(y | x, w_s), in nats, shape `(M,)`."""
         if self.log_likelihood is None:
-            raise ValueError("give y to predict() to have its log-likelihood")
+            raise ValueError("the log-likelihood needs y: call predict(x, y)")
         return self.log_likelihood.logsumexp(0) - log(self.log_likelihood.shape[0])
 
     @classmethod
@@ -377,7 +377,8 @@ class ValuePrediction(Prediction):
         mean, y = (part.reshape(len(part), -1) for part in (self._point, self.targets(y)))
         if self.y is not None and not torch.equal(self.targets(self.y).reshape(y.shape), y.to(self.y)):
             raise ValueError(
-                "y differs from what predict(x, y) was given, which the NLL is of: give it to predict() too"
+                "y differs from the y passed to predict(x, y), for which the NLL was computed: pass this y "
+                "to predict() too"
             )
         return regression_metrics(mean, self.log_predictive, y, weights)
 

@@ -148,7 +148,7 @@ def check_elbo(elbo: Any, samples: int) -> None:
     if isinstance(elbo, partial):
         own = elbo.keywords.get("num_particles")
     if issubclass(kind, RenyiELBO) and (own or samples) < 2:
-        raise ValueError("RenyiELBO of one draw is Trace_ELBO's: take samples=2 or more")
+        raise ValueError("RenyiELBO with one draw is the same as Trace_ELBO: use samples=2 or more")
     if own is not None and samples not in (1, own):
         raise ValueError(f"samples={samples}, but elbo has num_particles={own}; set only one of the two")
 

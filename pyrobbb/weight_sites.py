@@ -130,7 +130,8 @@ def _sites(
             if isinstance(scale, Tensor) and not bool((scale > 0).all()):
                 raise ValueError(
                     f"the prior of {name!r} has a scale of {float(scale.min()):g}, which must be positive; a "
-                    f"prior made of a posterior needs one with a spread, which a point estimate has not"
+                    f"prior made from a posterior needs a posterior with a spread, and a point estimate has "
+                    f"none"
                 )
             loose = not any(True for module in prior_modules for _ in module.parameters())
             if loose and any(v.requires_grad for v in values if isinstance(v, Tensor)):

@@ -253,7 +253,7 @@ def test_n_is_read_from_the_data_or_asked_for() -> None:
     assert model() is None
     assert model(x).shape == (12, 1)
     with pytest.raises(
-        ValueError, match="the number of training data is not known: give BayesianNetwork N, or"
+        ValueError, match="the number of training rows is unknown: pass N= to BayesianNetwork, or"
     ):
         model(x, y)
 
@@ -271,7 +271,7 @@ def test_inputs_on_another_scale_than_the_training_rows_are_told(tmp_path: Path,
         assert not caplog.records
         each.predict((255 * x).byte())
         assert "x holds values up to" in caplog.text
-        assert "scale it as they were scaled" in caplog.text
+        assert "scale x as they were scaled" in caplog.text
         caplog.clear()
         each.predict((255 * x).byte())
         assert not caplog.records  # it is said once

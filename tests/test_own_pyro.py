@@ -433,7 +433,7 @@ class Store(Handmade):
 def test_a_posterior_refuses_what_only_pyros_store_holds(parts: Parts) -> None:
     """It would predict with the initial value."""
     model, guide, data = parts
-    lost = "'wide' is not one of its module's, so what it is trained to would be lost"
+    lost = "'wide' is not registered on its module, so its trained value would be lost"
     with pytest.raises(ValueError, match=f"the guide's parameter {lost}"):
         Posterior([(model, Store(model))]).predict(data.train.x)
     with isolated(0):

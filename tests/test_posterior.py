@@ -85,9 +85,9 @@ def test_scores_of_values_are_of_the_targets_that_were_given() -> None:
     expected = {"rmse": float(found.losses(y).mean()) ** 0.5, "nll": -float(found.log_predictive.mean())}
     for same in (y, y[:, None], torch.tensor(y), found.y):
         assert found.metrics(same) == pytest.approx(expected)
-    with pytest.raises(ValueError, match=r"y differs from what predict\(x, y\) was given"):
+    with pytest.raises(ValueError, match=r"y differs from the y passed to predict\(x, y\)"):
         found.metrics(y[::-1])
-    with pytest.raises(ValueError, match="give y to predict"):
+    with pytest.raises(ValueError, match=r"needs y: call predict\(x, y\)"):
         valued(posterior, x).metrics(y)
 
 

@@ -76,7 +76,7 @@ def test_values_and_no_classes_are_put_into_units():
     assert isinstance(likelihoods.in_units(given, spec), Rescaled)
     assert torch.equal(before, torch.get_rng_state())
     for one in (likelihoods.Bernoulli(), likelihoods.Categorical()):
-        with pytest.raises(ValueError, match="is for classification; only values have units"):
+        with pytest.raises(ValueError, match=r"needs a regression likelihood, but .* is for classification"):
             likelihoods.in_units(one, Spec(3, (1,), 1, "regression", Units((0.0,), (1.0,))))
 
 

@@ -465,7 +465,7 @@ def test_it_is_loaded_by_what_makes_model_and_guide_too(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not both"):
         Posterior.load(tmp_path, make, MeanFieldNormal(make()), inference=Laplace())
     for wrong in (None, Laplace()):
-        with pytest.raises(ValueError, match=r"pass that of the fit.*or inference=Laplace\(\)"):
+        with pytest.raises(ValueError, match=r"pass the guide that was fitted.*or inference=Laplace\(\)"):
             Posterior.load(tmp_path, make, wrong)  # type: ignore[arg-type]
 
 

@@ -511,7 +511,7 @@ def test_a_tensor_of_rows_as_they_stand_in_the_table_is_told(numbered, caplog):
     posterior.predict(data.train.x)
     assert not caplog.records
     posterior.predict(torch.tensor([[100.0]]))
-    assert "x, a tensor, counts as inputs, which are standardised, but holds values up to 100" in caplog.text
+    assert "it is taken to be standardised already, but it holds values up to 100" in caplog.text
 
 
 def test_rows_in_other_units_are_told(tmp_path, caplog):

@@ -45,8 +45,8 @@ def new_rows(
         standardised = x[:, : x.shape[1] - table.raw].abs()
         if bool((standardised > UNLIKELY).any()):
             logger.warning(
-                "x, a tensor, counts as inputs, which are standardised, but holds values up to %.3g; "
-                "pass rows as they stand in the table as an array, such as x.numpy()",
+                "x is a tensor, so it is taken to be standardised already, but it holds values up to %.3g; "
+                "for rows in the table's own units pass an array, such as x.numpy()",
                 float(standardised.max()),
             )
     if table and not isinstance(x, Tensor):

@@ -683,7 +683,7 @@ PREDICTION_CASES: list[Case] = [
     (
         "y of another length",
         lambda: predict(X, Y[:5]),
-        "x and y differ in length: the network gave 12 rows, y has 5",
+        "x and y differ in length: x has 12 rows, y has 5",
     ),
     ("a label too large", lambda: predict(X, Y + 5), "labels must lie in 0..2"),
     ("labels that are not integers", lambda: predict(X, Y.float()), "needs integer labels"),
@@ -721,7 +721,7 @@ PREDICTION_CASES: list[Case] = [
     (
         "log p(y) without y",
         lambda: predict().log_predictive,
-        "give y to predict() to have its log-likelihood",
+        "the log-likelihood needs y: call predict(x, y)",
     ),
     ("no chains", lambda: Posterior([]), "a posterior needs at least one chain"),
     (
