@@ -27,7 +27,8 @@ class Interrupt:
         self.before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self.before[number] = signal.signal(number, self._note)
+                if signal.getsignal(number) is not None:  # a host program's own, which cannot be put back
+                    self.before[number] = signal.signal(number, self._note)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:

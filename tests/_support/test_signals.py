@@ -68,6 +68,15 @@ def test_ignored_signals_are_ignored_again() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_handler_of_a_host_program_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python says None for what C installed, and cannot restore it."""
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    with Interrupt():
+        monkeypatch.undo()
+        assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
 def test_outside_the_main_thread_it_does_nothing() -> None:
     outcome: list[object] = []
 
