@@ -161,10 +161,11 @@ def on_gpu(record: Record) -> str:
             continue
         device = part["machine"].rpartition("; ")[2]
         for cell in part["cells"]:
-            if cell["metrics"]["device"].startswith("cuda"):
-                what = f"{cell['metrics']['epochs']} epochs of row `{cell['row']}`, 2x{cell['width']}"
+            metrics = cell["metrics"]
+            if metrics["device"].startswith("cuda"):
                 said.append(
-                    f"{what}, took {cell['metrics']['train_seconds']:.0f} s ({device}, {part['date']})"
+                    f"{metrics['epochs']} epochs of Table 1's `{cell['row']}` row, 2x{cell['width']}, "
+                    f"took {metrics['train_seconds']:.0f} s ({device}, {part['date']})"
                 )
     return "; ".join(said)
 

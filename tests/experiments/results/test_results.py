@@ -124,9 +124,8 @@ def test_times_are_said_where_a_record_has_them(tmp_path):
         part |= {"seeds": [i], "epochs": 9, "command": "python -m x", "versions": {"torch": "2"}}
         part["cells"] = [{"row": "sgd", "width": 20, "seed": i, "metrics": metrics}]
         (tmp_path / f"table1_full-{i}.json").write_text(json.dumps(part))
-    assert (
-        TEXTS["table1.gpu"](Records(tmp_path)) == "9 epochs of row `sgd`, 2x20, took 5 s (a card, 2030-01-01)"
-    )
+    said = "9 epochs of Table 1's `sgd` row, 2x20, took 5 s (a card, 2030-01-01)"
+    assert TEXTS["table1.gpu"](Records(tmp_path)) == said
     part |= {"seeds": [3, 4], "cells": [part["cells"][0] | {"width": 40, "seed": seed} for seed in (3, 4)]}
     (tmp_path / "table1_full-3.json").write_text(json.dumps(part))
     assert "2x40" not in TEXTS["table1.gpu"](Records(tmp_path))
