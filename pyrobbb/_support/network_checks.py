@@ -81,8 +81,8 @@ def check_embeddings(network: nn.Module) -> None:
         layer = f"layer {name!r} ({type(module).__name__})"
         if module.max_norm is not None:
             raise ValueError(
-                f"{layer} has max_norm, which changes the drawn weights in place, so that they are no draws "
-                f"any more; leave it out, the prior keeps them small"
+                f"{layer} has max_norm, which changes the drawn weights in place, so they are no longer "
+                f"draws; remove max_norm, since the prior keeps the weights small"
             )
         if module.sparse:
             raise ValueError(

@@ -161,7 +161,9 @@ def parameter_groups(
             raise ValueError(f"rates: {part!r} matches no parameter; the parameters are {', '.join(named)}")
         chosen = {k: rest.pop(k) for k in matching if k in rest}
         if not chosen:
-            raise ValueError(f"rates: what {part!r} matches has its factor from a key before it")
+            raise ValueError(
+                f"rates: every parameter that {part!r} matches already has a factor from an earlier key"
+            )
         lr = getattr(optim, "keywords", {}).get("lr")
         if lr is None:
             raise ValueError("rates multiply the optimiser's lr, so optim must state one")
@@ -213,8 +215,8 @@ def warn_of_decay(optimizer: Optimizer, guide: nn.Module) -> None:
     for group in optimizer.param_groups:
         if group.get("weight_decay") and any(id(parameter) in own for parameter in group["params"]):
             logger.warning(
-                "optim %s has weight_decay=%g, which pulls the posterior's own parameters towards 0, beside "
-                "the prior and unknown to the free energy: pass weight_decay=0",
+                "optim %s has weight_decay=%g, which pulls the posterior's own parameters towards 0, in "
+                "addition to the prior and without appearing in the free energy: pass weight_decay=0",
                 type(optimizer).__name__,
                 group["weight_decay"],
             )
@@ -228,8 +230,8 @@ def warn_of_rounding(named: Mapping[str, nn.Parameter]) -> None:
             kind = str(parameter.dtype).removeprefix("torch.")
             logger.warning(
                 "%s is trained in %s, which rounds away steps of less than about %.2g times its value, so "
-                "that it may stay where it starts, as sigmas do above all: train in float32, and convert "
-                "the posterior's model and guide afterwards",
+                "it may never leave its starting value; sigmas are affected most: train in float32, and "
+                "convert the posterior's model and guide afterwards",
                 name, kind, torch.finfo(parameter.dtype).eps / 2,
             )  # fmt: skip
             return

@@ -88,7 +88,9 @@ def make_step(
     alone = ranks.size == 1
     if fast == "off" or not is_default(elbo):
         if estimator == "local":
-            raise ValueError("estimator='local' is the fast path's own, which does not fit; take 'weights'")
+            raise ValueError(
+                "estimator='local' needs the fast path, which cannot be used here; use 'weights'"
+            )
         if fast != "off":
             log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
         return reference if alone else SummedStep(reference, ranks)

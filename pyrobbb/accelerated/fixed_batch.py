@@ -116,6 +116,6 @@ class FixedProgram:
         if (found := difference(kept, now)) is not None:
             raise ValueError(
                 f"the network changed in training, and its step did not see it: the {found.name} of a "
-                f"minibatch is another than in the step, which keeps whatever is no tensor as it stood at "
-                f"first; train with fast='off', or keep what changes in a buffer"
+                f"minibatch differs from the step's, which keeps the first value of anything that is not a "
+                f"tensor; train with fast='off', or keep what changes in a buffer"
             )

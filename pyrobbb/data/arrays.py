@@ -174,8 +174,8 @@ def check_precision(name: str, blocks: Iterable[Tensor], dtype: torch.dtype, ins
     if bool((differ & (losses.amax(0) > least * (squares / (N - 1)).sqrt())).any()):
         kind = str(dtype).removeprefix("torch.")
         raise ValueError(
-            f"{name} lies so far from zero, about {float(mean.mean()):g}, that {kind} rounds away how its "
-            f"values differ: subtract a constant, or pass {instead}"
+            f"{name} lies so far from zero, about {float(mean.mean()):g}, that {kind} rounds away the "
+            f"differences between its values: subtract a constant, or pass {instead}"
         )
 
 

@@ -109,8 +109,9 @@ class Categorical:
         texts: list[str] = sorted(value for value in counts if value is not None)
         if len(texts) > max(MOST, len(column) // 2):
             raise ValueError(
-                f"column {name!r} has {len(texts)} different texts in {len(column)} training rows: it names "
-                f"the rows; leave it out with drop=[{name!r}], or turn it into numbers or fewer categories"
+                f"column {name!r} has {len(texts)} different texts in {len(column)} training rows: it "
+                f"identifies the rows; leave it out with drop=[{name!r}], or turn it into numbers or fewer "
+                f"categories"
             )
         categories = (*texts, None) if None in counts else tuple(texts)
         return cls(name, categories, tuple(counts[value] / len(column) for value in categories))
@@ -143,9 +144,9 @@ class Categorical:
             written = [c for c in self.categories if c is not None and print_of(c) not in (None, c)]
             if written:
                 raise ValueError(
-                    f"column {self.name!r} holds numbers here, and texts such as {written[0]!r} in the "
-                    f"training rows, which no number tells from {print_of(written[0])!r}: pass it as text, "
-                    f"such as read_csv(..., dtype={{{self.name!r}: str}})"
+                    f"column {self.name!r} holds numbers here but text such as {written[0]!r} in the "
+                    f"training rows, which a number cannot tell from {print_of(written[0])!r}: pass it as "
+                    f"text, such as read_csv(..., dtype={{{self.name!r}: str}})"
                 )
         return as_text(self.name, column)
 

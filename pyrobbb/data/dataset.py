@@ -122,8 +122,8 @@ class Spec:
         """The number of inputs, for a network that takes all alike; ValueError if some are not scaled."""
         if self.raw:
             raise ValueError(
-                f"the network takes all inputs alike, but the last {self.raw} come as they stand (data.raw), "
-                f"not scaled: leave raw out, or give a network of your own that knows their units, "
+                f"the network treats all inputs alike, but the last {self.raw} are not scaled (data.raw): "
+                f"leave raw out, or give a network of your own that knows their units, "
                 f"model: {{_target_: my_model.Net}}"
             )
         return prod(self.features)

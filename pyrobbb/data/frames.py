@@ -118,8 +118,8 @@ def refuse_tensor(name: str, source: Any) -> None:
     """ValueError for a tensor: predictions take one for inputs, not for rows as they stand in the table."""
     if isinstance(source, Tensor):
         raise ValueError(
-            f"{name} is a tensor, and predictions take a tensor for inputs that are standardised already: "
-            f"pass an array (its numpy()) here and there; or use from_arrays, which takes x as it is"
+            f"{name} is a tensor, and a tensor passed to predict() is taken as standardised already: pass an "
+            f"array (its numpy()) in both places; or use from_arrays, which does not standardise x"
         )
 
 
@@ -127,7 +127,7 @@ def refuse_unread(name: str, source: Any) -> None:
     """ValueError for a table of another library's, such as polars', which numpy reads without its names."""
     if hasattr(source, "columns") and not is_table(source):
         kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
-        raise ValueError(f"{name} is a {kind}; pass a DataFrame of pandas', by its to_pandas()")
+        raise ValueError(f"{name} is a {kind}; pass a pandas DataFrame, from its to_pandas()")
 
 
 def by_target(name: str, y: Any, targets: Sequence[str]) -> Any:
@@ -346,7 +346,8 @@ def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]
     if values and all(as_number(cell) is not None for cell in values):
         rows, head = [head, *rows], tuple(map(str, range(len(head))))
         logger.warning(
-            "%s: the first line has only numbers, so it is a row, and the columns are called '0' to '%d'",
+            "%s: the first line holds only numbers, so it is read as a row, and the columns are named '0' to "
+            "'%d'",
             path.name, len(head) - 1,
         )  # fmt: skip
     columns = zip(*rows, strict=True) if rows else ((),) * len(head)

@@ -122,7 +122,9 @@ class OnDisk:
         x, y = self._open(self.x, self.y)
         N = len(x) - self.validation
         if N < 1:
-            raise ValueError(f"validation: {self.validation} of the {len(x)} rows of {self.x} leaves none")
+            raise ValueError(
+                f"validation: {self.validation} of the {len(x)} rows of {self.x} leaves none for training"
+            )
         if self.task == "regression":
             outputs = y.shape[1]
         else:

@@ -56,7 +56,7 @@ def numbered(given: Mapping[str, Any], N: int, seed: int) -> dict[str, Rows]:
         if is_share(asked):
             rows = order[~held[order]][: round(checks.share(part, asked, zero=True) * N)]
             if asked and not len(rows):
-                raise ValueError(f"{part}={asked:g} of {N} rows is not one row; take a larger share")
+                raise ValueError(f"{part}={asked:g} of {N} rows is less than one row; take a larger share")
         else:
             rows = _row_numbers(part, asked, N)
         if held[rows].any():
@@ -65,7 +65,7 @@ def numbered(given: Mapping[str, Any], N: int, seed: int) -> dict[str, Rows]:
         if len(rows):
             parts[part] = np.sort(rows)
     if held.all():
-        raise ValueError(f"validation and test take all {N} rows, and leave none for training")
+        raise ValueError(f"validation and test take all {N} rows and leave none for training")
     return {"train": np.flatnonzero(~held), **parts}
 
 

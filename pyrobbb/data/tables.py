@@ -194,15 +194,15 @@ class Table:
         if set(targets) & set(weights):
             raise ValueError(f"weights: {self.weights!r} is the target; name another column, or none")
         if set(targets) & {*self.drop, *self.categorical, *self.raw}:
-            raise ValueError(f"target: {', '.join(targets)} may be neither dropped nor called otherwise")
+            raise ValueError(f"target: {', '.join(targets)} must not be in drop, categorical or raw")
         if len(set(self.raw)) < len(self.raw) or set(self.raw) & {*self.drop, *self.categorical, *weights}:
             raise ValueError(f"raw: {', '.join(map(str, self.raw))}: name each once, and nowhere else")
         if set(weights) & {*self.drop}:
-            raise ValueError(f"weights: {self.weights!r} is no input in any case; leave it out of drop")
+            raise ValueError(f"weights: {self.weights!r} is never an input; leave it out of drop")
         if not set(frame) - {*targets, *self.drop, *weights}:
             raise ValueError(
-                f"the table has no column besides its targets: it has {', '.join(map(repr, frame))}; those "
-                f"of a file are separated by commas"
+                f"the table has no column that can be an input: it has {', '.join(map(repr, frame))}; the "
+                f"columns of a file must be separated by commas"
             )
 
     def _counting(self, rows: Frame) -> npt.NDArray[np.bool_]:
@@ -252,7 +252,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     if isinstance(y, str | Integral):
         raise ValueError(f"y must hold the targets, got {y!r}: say target={y!r} if that is a column")
     if "target" in options:
-        raise ValueError("target names a column of the table; it cannot be given beside y")
+        raise ValueError("target names a column of the table; it cannot be combined with y")
     refuse_tensor("x", source)
     source, weights = opened("x", source), options.pop("weights", None)
     table = Table(source=source, **options)
@@ -333,9 +333,9 @@ def _task(targets: tuple[str, ...], frame: Frame) -> Task:
         texts = {*column}
         if len(texts) > MOST and all(map(holds_number, texts)):
             raise ValueError(
-                f"target {targets[0]!r} holds texts that are numbers, {len(texts)} of them: for a "
-                f"regression make them plain numbers, such as 1034.5, as pandas.to_numeric does where no "
-                f"sign or unit is left; else pass task='classification'"
+                f"target {targets[0]!r} holds {len(texts)} numbers written as text: for a regression strip "
+                f"currency signs and units and make them plain numbers, such as 1034.5, for example with "
+                f"pandas.to_numeric; otherwise pass task='classification'"
             )
         return "classification"
     raise ValueError(

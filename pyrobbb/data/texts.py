@@ -57,8 +57,8 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
     dates = {value for value in others if DATE.fullmatch(value.strip())}
     if len(dates) > MOST_DRESSED and len(dates) > 0.9 * len(set(present)) and not target:
         logger.warning(
-            "column %r is one of categories, because its values are texts such as %s; dates say more as "
-            "numbers, such as days since the first, or leave them out: drop=[%r]",
+            "column %r is treated as categorical because its values are text, such as %s; dates say more as "
+            "numbers, such as days since the first: convert them, or leave them out with drop=[%r]",
             name, first_text(column), name,
         )  # fmt: skip
         return
@@ -68,8 +68,8 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
     plain = not others and not alike and not any(map(CODE.fullmatch, present))
     if (dressed or plain) and numbers > MOST_DRESSED and numbers > 0.9 * len(set(present)) and not target:
         logger.warning(
-            "column %r is one of categories, because its values are texts such as %s; if they are numbers, "
-            "%s, else say categorical=[%r]",
+            "column %r is treated as categorical because its values are text, such as %s; if they are "
+            "numbers, %s, otherwise pass categorical=[%r]",
             name, first_text(column),
             "write them plainly, 1034.5" if dressed else "make them numbers, as pandas.to_numeric does",
             name,
@@ -81,11 +81,11 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
         f"{len(others)} of its {len(present)} values cannot be read as numbers, such as {first_text(column)}"
     )
     if len(set(present)) > max(MOST, len(column) // 2):
-        raise ValueError(f"column {name!r} is one of numbers, but {what}: mend it or leave it empty")
+        raise ValueError(f"column {name!r} is numeric, but {what}: correct them or leave them empty")
     if not target:
         logger.warning(
-            "column %r is one of categories, because %s; if that is a slip, mend it or leave it empty, else "
-            "say categorical=[%r]",
+            "column %r is treated as categorical because %s; if they are slips, correct them or leave them "
+            "empty, otherwise pass categorical=[%r]",
             name, what, name,
         )  # fmt: skip
 

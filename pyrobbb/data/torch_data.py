@@ -105,7 +105,7 @@ class TorchRows:
                 instead = (
                     "draw one view of a row at a time, in the dataset's __getitem__"
                     if len(x) > len(rows)
-                    else "leave rows that cannot be read out of the dataset, as torch.utils.data.Subset does"
+                    else "exclude unreadable rows, for example with torch.utils.data.Subset"
                 )
                 raise ValueError(
                     f"collate_fn made {len(x)} rows of the dataset's {len(rows)}, but each counts once, N "
@@ -170,7 +170,7 @@ class _Seeded(TorchDataset[Any]):
             row = self.dataset[i]
         if row is None:
             raise ValueError(
-                f"the dataset gives None for row {i}: leave rows that cannot be read out of it, as "
-                f"torch.utils.data.Subset does"
+                f"the dataset returned None for row {i}: exclude unreadable rows, for example with "
+                f"torch.utils.data.Subset"
             )
         return row

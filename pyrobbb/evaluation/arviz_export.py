@@ -137,7 +137,8 @@ def to_groups(
     if rows.weights is not None:
         groups["constant_data"]["row_weight"] = as_numpy(rows.weights)
         logger.warning(
-            "rows have weights, which log_likelihood does not: az.loo and az.compare take rows to count once"
+            "the rows have weights, but log_likelihood ignores them: az.loo and az.compare count each row "
+            "once"
         )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
     if kept and all(hasattr(guide, "diverging") for _, guide in posterior.chains):

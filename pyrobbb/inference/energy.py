@@ -47,14 +47,14 @@ def check_density(model: BayesianNetwork, guide: nn.Module, first: Split, method
     observed = [name for name in trace.observation_nodes if name not in values]
     if beside := [name for name in observed if not of_rows(trace.nodes[name])]:
         raise ValueError(
-            f"{method} takes the model for its prior times its likelihood, but {type(model).__name__} "
-            f"observes {beside[0]!r} besides: take svi, which runs the model itself"
+            f"{method} assumes the model is its prior times its likelihood, but {type(model).__name__} also "
+            f"observes {beside[0]!r}: use svi, which runs the model itself"
         )
     if float((whole - parts).abs()) > 1e-2 * float(prior.abs() + nll.abs()):
         raise ValueError(
-            f"{method} takes the model for its prior times its likelihood, but {type(model).__name__} has "
-            f"another density, {float(whole):.6g} instead of {float(parts):.6g} nats on {len(first)} rows: "
-            f"take svi, which runs the model itself"
+            f"{method} assumes the model is its prior times its likelihood, but {type(model).__name__} has a "
+            f"different density, {float(whole):.6g} instead of {float(parts):.6g} nats on {len(first)} rows: "
+            f"use svi, which runs the model itself"
         )
 
 

@@ -86,8 +86,8 @@ class NaturalGradientStep(Step):
         self.initial_lr = float(group.get("initial_lr", group["lr"]))  # a schedule may begin at a part of it
         if self.initial_lr == 0:
             raise ValueError(
-                "optim's rate is 0, of which no schedule can tell its share: natural gradients have a rate "
-                "of their own, lr, so give optim any rate above 0"
+                "optim has rate 0, so a schedule's factor cannot be read from it: natural gradients have a "
+                "rate of their own, lr, so give optim any rate above 0"
             )
         self.by_pyro = segments is None
         whole = segments or [PriorSegment(None, {}, {}, loc.numel())]

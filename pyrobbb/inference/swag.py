@@ -91,8 +91,8 @@ class SWAGStep(DescentStep):
         every = int(round((1 - method.start) * self.steps, 9)) // method.snapshots
         if self.steps and every < 1:
             raise ValueError(
-                f"{self.steps} steps leave fewer than {method.snapshots} for the snapshots after start; "
-                f"train for more epochs, or take fewer snapshots"
+                f"of {self.steps} steps too few come after start for {method.snapshots} snapshots; train for "
+                f"more epochs, or take fewer snapshots"
             )
         self.due = {self.steps - every * i for i in range(method.snapshots)}
 

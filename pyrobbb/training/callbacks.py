@@ -169,8 +169,8 @@ class BestCheckpoint(Callback):
         """
         if self.folder is None:
             raise ValueError(
-                "BestCheckpoint knows no folder: it was in no training, or in one of several chains, each of "
-                "which has a copy of it; pass folder= to BestCheckpoint"
+                "BestCheckpoint has no folder: it was in no training, or in one of several chains, each of "
+                "which trains with a copy of it; pass folder= to BestCheckpoint"
             )
         return self.folder / f"chain-{chain}.best.pt"
 

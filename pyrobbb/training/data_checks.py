@@ -87,8 +87,8 @@ def _warn_of_masks(model: BayesianNetwork, x: Tensor) -> None:
         distribution = observed(model, first_output(model, "x", x))
     if is_masked(distribution):
         logger.warning(
-            "the likelihood masks some places, which then add nothing to the log-likelihood; metrics and "
-            "remarks on residuals count every place: score such a model by its log_predictive"
+            "the likelihood masks some places, which then add nothing to the log-likelihood, but metrics and "
+            "warnings about residuals count every place: score such a model by its log_predictive"
         )
 
 
@@ -106,7 +106,7 @@ def _warn_of_inputs(x: Tensor) -> None:
         largest = int(sizes.argmax())
         if float(sizes[largest]) > LARGE or float(scaled.abs().max()) < SMALL:
             logger.warning(
-                "x is not scaled: feature %d has a root mean square of %.3g, the largest of any; priors and "
+                "x is not scaled: feature %d has a root mean square of %.3g, the largest of all; priors and "
                 "initial values expect about 1: subtract the mean, divide by the standard deviation",
                 largest,
                 float(sizes[largest]),
@@ -139,8 +139,8 @@ def _warn_of_targets(model: BayesianNetwork, seen: Split) -> None:
             return
     if ratio > FAR:
         logger.warning(
-            "y is %.3g standard deviations of the likelihood's noise away from the untrained network: "
-            "standardise y (of a table by likelihoods.in_units(likelihood, data.spec)), or start from a "
+            "the untrained network is %.3g standard deviations of the likelihood's noise away from y: "
+            "standardise y (for a table, with likelihoods.in_units(likelihood, data.spec)), or start from a "
             "larger noise scale",
             ratio,
         )
@@ -161,8 +161,8 @@ def _warn_of_probabilities(model: BayesianNetwork, x: Tensor) -> None:
     else:
         return
     logger.warning(
-        "the network's outputs are probabilities, but the likelihood takes logits and makes probabilities of "
-        "them again: leave out the %s at its end",
+        "the network's outputs are probabilities, but the likelihood expects logits and would turn them "
+        "into probabilities again: remove the %s at its end",
         ends,
     )
 
@@ -178,7 +178,7 @@ def _warn_of_features(x: Tensor) -> None:
     if float(spread[most] / spread[least]) > APART:
         logger.warning(
             "x is not scaled: feature %d has a standard deviation of %.3g, feature %d one of %.3g; a prior "
-            "takes them for alike: subtract the mean, divide by the standard deviation",
+            "treats all features alike: subtract the mean, divide by the standard deviation",
             int(varies[most]), float(spread[most]), int(varies[least]), float(spread[least]),
         )  # fmt: skip
     elif float(off[far]) > APART:
@@ -259,9 +259,9 @@ def _check_own_parameters(model: BayesianNetwork, x: Tensor) -> None:
         drawn, plain, rtol=1e-2, atol=1e-3 * float(drawn.abs().max())
     ):
         raise ValueError(
-            "the network gives another output with drawn weights than with parameters of the same values: "
-            "its forward must not ask for its parameters() or state_dict(), of which a draw is none; name "
-            "the layers and weights there"
+            "the network gives a different output with drawn weights than with parameters of the same "
+            "values: its forward must not read parameters() or state_dict(), which do not contain drawn "
+            "weights; refer to layers and weights by name"
         )
 
 
@@ -283,7 +283,7 @@ def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
     if _mixes_in_training(model, x):
         raise ValueError(
             "the network mixes the rows of a batch in training mode, so it has no likelihood per datum; call "
-            "network.eval(), or compute each row from itself alone, as LayerNorm and GroupNorm do"
+            "network.eval(), or compute each row independently, as LayerNorm and GroupNorm do"
         )
     if random or model.other_latents:
         return
@@ -293,6 +293,6 @@ def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
         depends = _reaches_others(distribution.log_prob(model.encoded(distribution, first.y))[-1], output)
     if depends:
         raise ValueError(
-            "the likelihood of a row depends on the other rows of the batch; its distribution must be made "
-            "of each row's output alone, without a mean or sum over the first dimension"
+            "the likelihood of a row depends on the other rows of the batch; its distribution must depend "
+            "on that row's output alone, without a mean or sum over the first dimension"
         )

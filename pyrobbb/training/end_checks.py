@@ -18,8 +18,9 @@ def warn_of_warm_up(kl: KLWeight, epochs: int) -> None:
     for part in within(kl):
         if isinstance(part, WarmUp) and part.epochs > epochs:
             logger.warning(
-                "the KL ended at %.2g of its weight, because its warm-up takes %d epochs of %d: train for "
-                "more, or shorten it", epochs / part.epochs, part.epochs, epochs,
+                "the KL had reached only %.2g of its full weight at the end: the warm-up takes %d epochs and "
+                "the fit had %d; train longer, or shorten the warm-up",
+                epochs / part.epochs, part.epochs, epochs,
             )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def read_finished(path: Path | str, metrics: Mapping[str, Any]) -> list[Epoch]:
     told = metrics.get("free_energy", metrics.get("train_loss"))  # which is the mean over the chains' ends
     if Path(path).exists() and told is not None and not isclose(last, told):
         logger.warning(
-            "%s was cut off, or is of another run: its last free energy is %.6g, that of the run %.6g",
+            "%s was cut off, or belongs to another run: its last free energy is %.6g, the run's is %.6g",
             path, last, told,
         )  # fmt: skip
     return rows

@@ -37,7 +37,7 @@ class InterleavedChains(JointChains):
         self.steps = [step for chain in chains if (step := chain.graph) is not None]
         if len(self.steps) < len(chains):
             raise NotBatchableError(
-                "side by side they go as CUDA graphs of many steps, but a training takes no graph, a prior "
+                "training side by side needs CUDA graphs of many steps, but a training has no graph, a prior "
                 "is learned, a callback observes each step, or the data stay on the host"
             )
         self.generators = [torch.Generator(chain.device) for chain in chains]

@@ -105,7 +105,7 @@ class Options:
         checks.one_of("estimator", self.estimator, ESTIMATORS)
         if self.estimator == "local" and (self.fast == "off" or not is_default(self.elbo)):
             raise ValueError(
-                "estimator='local' is the fast path's own: it goes with neither fast='off' nor elbo"
+                "estimator='local' needs the fast path: it cannot be combined with fast='off' or elbo"
             )
         check_method(self.inference)
         checks.check_kinds(

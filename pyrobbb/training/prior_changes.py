@@ -24,13 +24,13 @@ class KeptPrior:
         """Raise ValueError if the prior has changed."""
         for name, value in self._now().items():
             if name in self.constants and not _same(self.constants[name], value):
-                instead = "this method keeps the prior as it is at first"
+                instead = "this method keeps the prior that it starts with"
                 if self.live:
                     instead = (
                         "train with fast='off', or pass a buffer of the prior directly to its distribution"
                     )
                 raise ValueError(
-                    f"the prior changed in training, {name} of it, and the steps did not see it: {instead}"
+                    f"the prior's {name} changed in training, and the steps did not see it: {instead}"
                 )
 
     def _now(self) -> dict[str, Tensor]:

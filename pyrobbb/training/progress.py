@@ -63,7 +63,7 @@ class Guarded(Progress):
             getattr(self.shown, event)(*what)
         except Exception as error:  # a closed terminal, an encoding without the letter, a widget's own
             name, self.shown = type(self.shown).__name__, Silent()
-            logger.warning("the display %s failed and is off from here on: %r", name, error)
+            logger.warning("the display %s failed and is now off: %r", name, error)
 
     about = partialmethod(_show, "about")
     start = partialmethod(_show, "start")

@@ -84,7 +84,7 @@ def check_latents(model: BayesianNetwork, first: Split) -> None:
     if gone := [name for name in latents if name not in sampled]:
         raise ValueError(
             f"the model does not sample its site {gone[0]!r}: a handler in forward, such as condition or "
-            f"block, hides it; to fix a weight freeze it, requires_grad = False, before BayesianNetwork(...)"
+            f"block, hides it; to fix a weight, set its requires_grad = False before BayesianNetwork(...)"
         )
     if not any(of_rows(sites[name]) for name in trace.observation_nodes):
         raise ValueError('the model must observe y in the plate "data", which counts its rows N/B times')
@@ -102,7 +102,7 @@ def check_trainable(model: nn.Module, guide: nn.Module) -> None:
     if isinstance(guide, AutoDelta) and any(isinstance(module, Learned) for module in model.modules()):
         raise ValueError(
             "a learned prior and a point estimate (AutoDelta) have no optimum: the prior's scale and the "
-            "weights would shrink together; take a guide with a width, such as MeanFieldNormal"
+            "weights would shrink together; use a guide that learns widths, such as MeanFieldNormal"
         )
 
 
@@ -172,6 +172,6 @@ def _check_draws(guide: nn.Module, first: Split, wanted: Any) -> None:
             )
         if not torch.equal(nodes[name]["value"], beside[name]["value"]):
             raise ValueError(
-                f"the guide draws another {name!r} when it sees data, but predictions call it without; the "
-                f"posterior of the weights is one for all inputs, so leave x and y out of it"
+                f"the guide draws a different {name!r} when given data, but predictions call it without "
+                f"data; one posterior serves all inputs, so the guide must not use x or y"
             )

@@ -251,7 +251,7 @@ def _made(what: str, make: Callable[..., Any], kind: type, *given: BayesianNetwo
     try:
         signature(make).bind(*given)
     except TypeError as error:
-        raise ValueError(f"{wanted}; {name} cannot be called so: {error}") from None
+        raise ValueError(f"{wanted}; {name} cannot be called like that: {error}") from None
     try:
         made = make(*given)
     except (TypeError, AttributeError) as error:

@@ -161,7 +161,7 @@ def test_gradients_in_one_memory_are_apart() -> None:
 
 
 def test_a_key_whose_parameters_have_their_factor_says_so() -> None:
-    with pytest.raises(ValueError, match="rates: what 'rho' matches has its factor from a key before it"):
+    with pytest.raises(ValueError, match="rates: every parameter that 'rho' matches already has a factor"):
         parameter_groups(three(), ADAM, {"guide": 2.0, "rho": 3.0})
 
 

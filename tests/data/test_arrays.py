@@ -161,7 +161,7 @@ def test_read_only_arrays_and_graphs_are_taken_as_values() -> None:
 def test_half_precision_takes_standardised_targets(dtype: torch.dtype) -> None:
     y = np.linspace(-2, 2, 6)
     assert torch.equal(regress(y=y, dtype=dtype).train.y[:, 0], torch.tensor(y).to(dtype))
-    with pytest.raises(ValueError, match="rounds away how its values differ"):
+    with pytest.raises(ValueError, match="rounds away the differences between its values"):
         regress(y=y + 1000, dtype=dtype)
 
 
@@ -244,7 +244,7 @@ FAULTS: list[tuple[Any, str]] = [
     (lambda: classify(test=X), r"^test must be a share .* or a pair \(x, y\), got ndarray"),
     (lambda: classify(validation=(X,)), "^validation must be a share .* or a pair .* got tuple"),
     (lambda: classify(test=1.0), "^test must be at least 0 and less than 1, got 1.0"),
-    (lambda: classify(test=0.05), "^test=0.05 of 6 rows is not one row; take a larger share"),
+    (lambda: classify(test=0.05), "^test=0.05 of 6 rows is less than one row; take a larger share"),
     (lambda: classify(test=[0, 6]), "^test must hold whole numbers from 0 to 5, the rows"),
     (lambda: classify(test=[0], validation=[1, 0]), "^row 0 is in both test and validation"),
     (lambda: classify(test=0.5, validation=0.5), "^validation and test take all 6 rows"),

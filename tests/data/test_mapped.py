@@ -104,7 +104,7 @@ WRONG = [
     (X, Y * 1.0, {}, r"y.npy must hold integer class labels, got float64"),
     (X, Y - 1, {}, r"y.npy holds the label -1 in row 0; labels start at 0"),
     (X, Y, {"classes": 2}, r"y.npy holds the label 2; labels run from 0 to 1"),
-    (X, Y, {"validation": 5}, r"validation: 5 of the 5 rows of .*x.npy leaves none"),
+    (X, Y, {"validation": 5}, r"validation: 5 of the 5 rows of .*x.npy leaves none for training"),
     (NAN, Y, {"validation": 2}, r"x.npy holds nan in row 3, which is not a finite number"),
     (X, NAN, {"task": "regression"}, r"y.npy holds nan in row 3, which is not a finite number"),
     (X.astype("f8") + 1e300, Y, {"validation": 1}, r"x.npy holds 1e\+300 in row 4, which is too large"),

@@ -226,8 +226,8 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         (TABLE, {"target": ["price", "price"]}, "target names price, price; .* each once"),
         (TABLE, {"drop": ["cost"]}, "drop: the table has no column 'cost'"),
         (TABLE, {"drop": "town"}, "drop must be a list"),
-        (TABLE, {"drop": ["size", "rooms", "town"]}, "no column besides"),
-        (TABLE, {"weights": "size", "drop": ["size"]}, "weights: 'size' is no input in any case"),
+        (TABLE, {"drop": ["size", "rooms", "town"]}, "no column that can be an input"),
+        (TABLE, {"weights": "size", "drop": ["size"]}, "weights: 'size' is never an input"),
         (
             TABLE,
             {"weights": np.ones(6)},
@@ -247,7 +247,7 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
             {"target": ["price", "rooms"]},
             "'rooms' is missing .* fit each of several targets by itself",
         ),
-        (TABLE, {"target": "town", "drop": ["town"]}, "neither dropped"),
+        (TABLE, {"target": "town", "drop": ["town"]}, "must not be in drop"),
         ({**TABLE, "price": [1, 2, 3, 4, 5, 6]}, {}, "whole numbers, which can be labels or values"),
         ({**TABLE, "price": list("aabbca")}, {}, "'price' is 'c', a class not in the training rows"),
         ({**TABLE, "price": list("aaaabb")}, {}, "one class in the training rows"),
@@ -273,7 +273,7 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         (TABLE, {"test": 1.0}, "less than 1"),
         (TABLE, {"test": {"size": [1.0]}}, "test has no column 'price'"),
         (TABLE, {"task": "ranking"}, "task must be one of"),
-        (LONG, {"target": "y", "test": 0.1}, "names the rows; leave it out with drop"),
+        (LONG, {"target": "y", "test": 0.1}, "identifies the rows; leave it out with drop"),
         ("nowhere.csv", {}, f"there is no file nowhere.csv in {Path.cwd()}"),
         (Path(__file__).parent, {}, "data is a folder; name the .csv, .csv.gz or .parquet file in it"),
         (np.arange(3.0), {}, "array of shape"),
@@ -295,12 +295,15 @@ def test_a_file_of_another_kind(tmp_path: Path):
     ("options", "message"),
     [
         ({"table": TABLE | {"": SIZE}}, r"a column without a name.*drop=\[''\]"),
-        ({"test": 0.01}, "test=0.01 of 6 rows is not one row"),
+        ({"test": 0.01}, "test=0.01 of 6 rows is less than one row"),
         (
             {"table": TABLE | {"price": [f"{v:,}" for v in range(1000, 7000, 1000)]}, "most": 3},
             "plain numbers",
         ),
-        ({"table": TABLE | {"price": np.array(SIZE) + 1e8}}, "float32 rounds away how its values differ"),
+        (
+            {"table": TABLE | {"price": np.array(SIZE) + 1e8}},
+            "float32 rounds away the differences between its values",
+        ),
     ],
 )
 def test_what_would_be_read_wrongly_is_refused(
@@ -414,7 +417,10 @@ def test_columns_in_another_order_are_refused() -> None:
     [
         ("größe,y\n1,2\n".encode("latin-1"), "is not UTF-8 text; save it as UTF-8"),
         *((f"a{mark}y\n1{mark}2\n".encode(), "is not separated by commas; pass pandas") for mark in ";|\t"),
-        (b"a y\n1 2\n", "no column besides its targets: it has 'a y'; those of a file are separated by com"),
+        (
+            b"a y\n1 2\n",
+            "no column that can be an input: it has 'a y'; the columns of a file must be separated",
+        ),
         (b"a,b\n1,2\n1\n", "line 3 has 1 values, the first has 2"),
         (b'a,b\n\n1,"2\n3"\n1\n', "line 5 has 1 values, the first has 2"),
         (
@@ -580,7 +586,7 @@ def test_tensors_of_every_floating_point_type_are_columns() -> None:
         assert torch.equal(data.train.x, expected.train.x)
         assert torch.equal(data.train.y, expected.train.y)
         assert torch.equal(data.inputs(x.to(kind)), expected.train.x)
-    with pytest.raises(ValueError, match="x is a tensor, and predictions take a tensor for inputs"):
+    with pytest.raises(ValueError, match="x is a tensor, and a tensor passed to predict"):
         from_table(x, y)  # else predict(x) would be silently wrong
     with pytest.raises(ValueError, match="column 'size' is sparse"):
         load(TABLE | {"size": torch.tensor(SIZE).to_sparse()})
@@ -639,7 +645,7 @@ def test_categorical_columns_of_a_file_keep_their_codes(tmp_path: Path) -> None:
 
 
 def test_numbers_for_codes_that_no_number_tells_apart_are_refused() -> None:
-    with pytest.raises(ValueError, match="holds numbers here, and texts such as '007' in the training rows"):
+    with pytest.raises(ValueError, match="holds numbers here but text such as '007' in the training rows"):
         codes().inputs({"code": [7, 12]})
     data = from_table({"code": [7, 12, 7, 12], "y": [0.5, 1, 2, 3]}, target="y", categorical=["code"])
     assert torch.equal(data.inputs({"code": ["7", "12.0"]}), data.inputs({"code": [7, 12]}))
@@ -665,18 +671,18 @@ def test_a_first_line_of_numbers_is_a_row_also_where_one_is_missing(
     path = tmp_path / "table.csv"
     path.write_text("NA,158.7\n2,3\n4,5\n", encoding="utf-8")
     assert {name: len(column) for name, column in as_frame("table", path).items()} == {"0": 3, "1": 3}
-    assert "table.csv: the first line has only numbers, so it is a row" in caplog.text
+    assert "table.csv: the first line holds only numbers, so it is read as a row" in caplog.text
 
 
 @pytest.mark.parametrize("form", ["{:,}", "{} EUR", "{}%", "$ {}", "{}.5 km"])
 def test_numbers_that_are_written_with_more_are_told(form: str, caplog: pytest.LogCaptureFixture) -> None:
     table = {"pay": [form.format(1000 + i // 2) for i in range(60)], "y": [i / 7 for i in range(60)]}
     assert from_table(table, target="y").train.x.shape[1] == 30
-    assert "column 'pay' is one of categories, because its values are texts such as" in caplog.text
+    assert "column 'pay' is treated as categorical because its values are text, such as" in caplog.text
     caplog.clear()
     mixed = [f"{500 + 50 * (i // 2):,}" for i in range(60)]  # 950 beside 1,050
     from_table({**table, "pay": mixed}, target="y")
-    assert "column 'pay' is one of categories" in caplog.text
+    assert "column 'pay' is treated as categorical" in caplog.text
     caplog.clear()
     dates = [f"2024.01.{i // 2 + 1:02d}" for i in range(60)]
     from_table({**table, "pay": dates}, target="y")
@@ -736,7 +742,7 @@ def test_an_option_that_a_table_lacks_is_named() -> None:
 def test_a_slip_in_a_column_of_numbers_is_told(caplog: pytest.LogCaptureFixture) -> None:
     from_table({"age": [20.0, 21.0, 20.0, 21.0, "unknown", 20.0], "y": SIZE}, target="y", task="regression")
     assert (
-        "column 'age' is one of categories, because 1 of its 6 values cannot be read as numbers, such as "
+        "column 'age' is treated as categorical because 1 of its 6 values cannot be read as numbers, such as "
         "'unknown' in row 4, counted from 0"
     ) in caplog.text
     caplog.clear()
@@ -750,9 +756,9 @@ def test_a_slip_in_a_column_of_numbers_is_told(caplog: pytest.LogCaptureFixture)
         (
             "size",
             None,
-            "column 'size' is one of numbers, but 1 of its 30 values .* '1.2.3' in row 7, counted",
+            "column 'size' is numeric, but 1 of its 30 values .* '1.2.3' in row 7, counted",
         ),
-        ("price", None, "column 'price' is one of numbers, but 1 of its 30 values .* '1.2.3' in row 7, coun"),
+        ("price", None, "column 'price' is numeric, but 1 of its 30 values .* '1.2.3' in row 7, coun"),
         ("price", "regression", "the table: target 'price' holds the text '1.2.3' in row 7, counted from 0"),
     ],
 )
@@ -828,7 +834,7 @@ def test_a_raw_column_comes_as_it_stands_and_last() -> None:
     ("options", "message"),
     [
         ({"raw": ["yers"]}, "raw: the table has no column 'yers'; it has years, a, n"),
-        ({"raw": ["n"]}, "target: n may be neither dropped nor called otherwise"),
+        ({"raw": ["n"]}, "target: n must not be in drop, categorical or raw"),
         ({"weights": "n"}, "weights: 'n' is the target; name another column"),
         ({"raw": ["a", "a"]}, "raw: a, a: name each once, and nowhere else"),
         ({"raw": ["a"], "drop": ["a"]}, "raw: a: name each once, and nowhere else"),
@@ -886,12 +892,10 @@ def test_a_series_of_numbers_is_read_whole() -> None:
 
 def test_a_target_of_numbers_as_text_is_refused() -> None:
     n = [f"{i / 10}" for i in range(30)]
-    with pytest.raises(
-        ValueError, match=r"target 'n' holds texts that are numbers, 30 of them: .*to_numeric"
-    ):
+    with pytest.raises(ValueError, match=r"target 'n' holds 30 numbers written as text: .*to_numeric"):
         from_table({"a": np.arange(30.0), "n": n}, target="n")
     for form in ("{},034", "{}%", "{},5", "{} EUR"):
-        with pytest.raises(ValueError, match=r"'n' holds texts that are numbers, 30 of them: .*1034\.5"):
+        with pytest.raises(ValueError, match=r"'n' holds 30 numbers written as text: .*1034\.5"):
             from_table({"a": np.arange(30.0), "n": [form.format(i) for i in range(30)]}, target="n")
     few = from_table({"a": np.arange(30.0), "n": ["1", "2", "3"] * 10}, target="n")
     assert few.spec.task == "classification"

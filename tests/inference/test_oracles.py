@@ -155,7 +155,7 @@ def test_a_schedule_scales_the_rate_of_natural_gradients_from_its_first_epoch_on
 
 def test_natural_gradients_refuse_an_optimiser_without_a_rate():
     model, data, _, _ = _linear()
-    with pytest.raises(ValueError, match="optim's rate is 0"):
+    with pytest.raises(ValueError, match="optim has rate 0"):
         fit(model, None, from_arrays(data.x, data.y, task="regression"), inference=NaturalGradient(),
             optim=partial(torch.optim.SGD, lr=0.0), epochs=1, progress=None)  # fmt: skip
 
@@ -876,7 +876,9 @@ def test_a_training_that_stops_within_its_warm_up_says_so(
     split = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
     options: dict[str, Any] = {"batch_size": 5, "epochs": 5, "progress": None}
     fit(model, None, split, inference=method, kl=kl, callbacks=[StopsAt(**at)], **options)
-    assert "the KL ended at 0.4 of its weight, because its warm-up takes 5 epochs of 2" in caplog.text
+    assert (
+        "only 0.4 of its full weight at the end: the warm-up takes 5 epochs and the fit had 2" in caplog.text
+    )
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -299,7 +299,9 @@ def test_the_best_of_several_chains_is_where_it_was_told_to_be(tmp_path: Path) -
         device="cpu", callbacks=[own, told], optim=partial(torch.optim.Adam, lr=0.3), progress=None,
         folder=tmp_path,
     )  # fmt: skip
-    with pytest.raises(ValueError, match="each of which has a copy of it; pass folder= to BestCheckpoint"):
+    with pytest.raises(
+        ValueError, match="each of which trains with a copy of it; pass folder= to BestCheckpoint"
+    ):
         own.restore(posterior)
     told.restore(posterior)
     for chain, (_, guide) in enumerate(posterior.chains):

@@ -73,7 +73,7 @@ def test_the_posterior_has_its_history_and_the_model_its_n() -> None:
     [
         ({"model": nn.Sequential(nn.Linear(3, 3))}, "model must be a BayesianNetwork, got Sequential"),
         ({"model": lambda: None}, "model must be a BayesianNetwork, or make one .* <lambda> returned None"),
-        ({"model": lambda x: None}, "<lambda> cannot be called so: missing a required argument: 'x'"),
+        ({"model": lambda x: None}, "<lambda> cannot be called like that: missing a required argument: 'x'"),
         ({"guide": "mean_field"}, "guide must be a Module or a Callable or nothing, got 'mean_field'"),
         ({"guide": lambda x=None, y=None: None}, "guide must be a Module, or make one when .* returned None"),
         ({"inference": "laplace"}, r"method of pyrobbb.inference, such as Laplace\(\), got 'laplace'"),
@@ -461,11 +461,11 @@ class Stream(IterableDataset[Any]):
         ),
         (
             lambda: DataLoader(Noisy(0.0), batch_size=6, collate_fn=lambda rows: default_collate(rows[:1])),
-            "collate_fn made 1 rows of the dataset's 6, .*: leave rows that cannot be read out",
+            "collate_fn made 1 rows of the dataset's 6, .*: exclude unreadable rows",
         ),
         (
             lambda: DataLoader([(torch.zeros(3), 0)] * 11 + [None]),
-            "the dataset gives None for row 11: leave rows that cannot be read out of it",
+            "the dataset returned None for row 11: exclude unreadable rows",
         ),
         (
             Objects,

@@ -160,7 +160,7 @@ def test_those_that_cannot_go_side_by_side_are_refused(cuda: FakeCuda) -> None:
         ("the network draws random numbers of its own", made(module=nn.Dropout(0.5))),
         ("a callback observes each step", made(callbacks=(Watches(),))),
         ("trainings with different epochs: 4 and 2", [made()[0], made()[1]]),
-        ("a training takes no graph", made()),
+        ("a training has no graph", made()),
     ]
     refused[2][1][1].epochs = 2
     without: Any = refused[3][1][1].step

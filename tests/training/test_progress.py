@@ -185,9 +185,7 @@ def test_a_display_that_fails_does_not_end_the_training(event: str, caplog: pyte
     history = Training(*classifier(data), data, epochs=2, batch_size=10, fast="eager", progress=Torn()).run()
     assert len(history.rows) == 2
     [record] = [record for record in caplog.records if "display" in record.message]
-    assert (
-        record.message == "the display Torn failed and is off from here on: OSError('the terminal is gone')"
-    )
+    assert record.message == "the display Torn failed and is now off: OSError('the terminal is gone')"
 
 
 def test_a_display_that_fails_at_the_last_line_leaves_the_posterior(caplog: pytest.LogCaptureFixture) -> None:

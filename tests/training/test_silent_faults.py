@@ -186,21 +186,21 @@ def half_counted(method: Inference) -> Any:
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: train(ByParameters()), r"another output with drawn weights .* ask for its parameters\(\)"),
+        (lambda: train(ByParameters()), r"different output with drawn weights .* not read parameters\(\)"),
         (
             lambda: half_counted(MAP()),
-            "MAP takes the model for its prior times its likelihood, but CountsHalf has",
+            "MAP assumes the model is its prior times its likelihood, but CountsHalf has",
         ),
         (
             lambda: half_counted(NUTS()),
-            "NUTS takes the model for its prior times its likelihood, but CountsHalf has",
+            "NUTS assumes the model is its prior times its likelihood, but CountsHalf has",
         ),
         (
             lambda: fit(measured(), None, rows(), inference=MAP(), epochs=1, progress=None),
-            "BayesianNetwork observes '(weight|bias)_seen' besides: take svi",
+            "BayesianNetwork also observes '(weight|bias)_seen': use svi",
         ),
-        (lambda: half_counted(NaturalGradient()), "NaturalGradient takes the model for its prior times"),
-        (lambda: Laplace().around(counts_half(), rows()), "Laplace takes the model for its prior times"),
+        (lambda: half_counted(NaturalGradient()), "NaturalGradient assumes the model is its prior times"),
+        (lambda: Laplace().around(counts_half(), rows()), "Laplace assumes the model is its prior times"),
         (lambda: sample(Running(), SGHMC(cycles=1, draws=1)), "the network changes with each call in train"),
         (
             lambda: sample(nn.Sequential(nn.Linear(1, 9), nn.Dropout(0.5), nn.Linear(9, 1)), SGHMC()),
@@ -214,7 +214,7 @@ def half_counted(method: Inference) -> Any:
         (lambda: train(likelihood=Loose()), r"depends on a tensor of shape \(\)"),
         (lambda: train(likelihood=Centred()), "likelihood of a row depends on the other rows"),
         (lambda: train(Reference()), r"depends on a tensor of shape \(1, 1\).*call the layer"),
-        (lambda: train(guide=Amortised), "draws another 'weight' when it sees data"),
+        (lambda: train(guide=Amortised), "draws a different 'weight' when given data"),
         (lambda: train(Constant()), "output does not depend on weight, bias: .* forward detaches"),
     ],
 )
@@ -345,7 +345,7 @@ def test_probabilities_in_place_of_logits_are_named(
     data = from_arrays(x, labels, task="classification")
     fit(model, MeanFieldNormal, data, epochs=1, progress=None, device="cpu")
     found = [r.getMessage() for r in caplog.records if "probabilities" in r.getMessage()]
-    assert [f"leave out the {word}" in line for line in found] == ([True] if word else [])
+    assert [f"remove the {word}" in line for line in found] == ([True] if word else [])
 
 
 class OneNumber(likelihoods.Likelihood):
@@ -536,7 +536,7 @@ def test_weights_of_rows_are_known_to_the_file_and_said(caplog: pytest.LogCaptur
     model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(0.3))
     posterior = fit(model, MeanFieldNormal, data, epochs=1, progress=None)
     groups, _ = to_groups(posterior, data, draws=3)
-    assert "rows have weights, which log_likelihood does not" in caplog.text
+    assert "the rows have weights, but log_likelihood ignores them" in caplog.text
     torch.testing.assert_close(torch.as_tensor(groups["constant_data"]["row_weight"]), counts)
     assert to_arviz(posterior, data, draws=3)["constant_data"]["row_weight"].dims == ("row",)
 

@@ -34,13 +34,13 @@ def test_regressions_choose_on_validation_rows_and_keep_a_record(
     assert ensemble["log_likelihood"] != plain["log_likelihood"]
     assert 0 <= plain["coverage_50"] <= plain["coverage_95"] <= 1
     assert 0 < plain["crps"] < plain["rmse"]
-    assert "fewer than 30 for the snapshots" in swag["refused"]
+    assert "too few come after start for 30 snapshots" in swag["refused"]
     (path,) = tmp_path.rglob("record.json")
     kept = json.loads(path.read_text())
     assert kept["rows"] == record["rows"]
     assert kept["command"].startswith("python -m experiments.scoreboard part=regressions quick=true")
     said = capsys.readouterr().out
-    assert "SWAG: 40 steps leave fewer than 30" in said
+    assert "SWAG: of 40 steps too few come after start for 30 snapshots" in said
     main([f"record={path}"])
     printed = capsys.readouterr().out
     assert printed == report(record) + "\n"
