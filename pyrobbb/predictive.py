@@ -13,6 +13,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import in_double, moment, own_tensor, univariate, unmasked
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
+from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.columns import class_numbers
 from pyrobbb.data.frames import by_target
 from pyrobbb.distributions import Affine
@@ -195,9 +196,8 @@ class ClassPrediction(Prediction):
         row together, which share a draw of the weights.
         """
         labels = self.labels(y).long().flatten()
-        each = (
-            None if weights is None else as_tensor(weights).repeat_interleave(len(labels) // len(self.probs))
-        )
+        of_rows = row_weights("weights", weights, self.probs)
+        each = of_rows.repeat_interleave(self.probs.shape[1:-1].numel())
         scores = classification_metrics(self.probs.reshape(-1, self.probs.shape[-1]), labels, each)
         given = None if self.y is None or self.probs.dim() > 2 else self.labels(self.y).flatten()
         if given is not None and torch.equal(given, labels.to(given)):

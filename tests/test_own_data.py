@@ -173,6 +173,8 @@ def test_targets_on_a_grid() -> None:
     assert found.probs.shape == (12, 5, 2)
     assert found.losses(labels).shape == (12,)
     assert found.metrics(labels)["error"] == pytest.approx(float(found.losses(labels).mean()))
+    weighted = found.metrics(labels, range(12))["error"]
+    assert weighted == pytest.approx(float(torch.arange(12.0).double() @ found.losses(labels)) / 66)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def from_arrays(
     columns = Names(names, targets) if names or targets else None
     train = _split("", x, y, task, dtype, grid=classes is not None)
     if weights is not None:
-        train = Split(train.x, train.y, row_weights("weights", weights, train))
+        train = Split(train.x, train.y, row_weights("weights", weights, train.x))
     given = {"test": test, "validation": validation}
     rows = numbered(given, len(train), split_seed)
     features = tuple(train.x.shape[1:])
@@ -136,10 +136,16 @@ def _split(
     return Split(inputs, targets.to(inputs.device))
 
 
-def row_weights(name: str, weights: ArrayLike, rows: Split) -> Tensor:
-    """Row weights as a tensor beside the rows; ValueError if one is negative or not finite, or all are 0."""
-    tensor = _tensor(name, weights).to(rows.x.device)
-    dtype = rows.x.dtype if rows.x.dtype.is_floating_point else torch.float32  # mapped rows too
+def row_weights(name: str, weights: ArrayLike | None, rows: Tensor) -> Tensor:
+    """How often each of the rows counts, `(N,)`, on their device; None is once.
+
+    Raises:
+        ValueError: A weight is negative or not finite, all are 0, or they are not one for each row.
+    """
+    dtype = rows.dtype if rows.dtype.is_floating_point else torch.float32  # mapped rows too
+    if weights is None:
+        return torch.ones(len(rows), dtype=dtype, device=rows.device)
+    tensor = _tensor(name, weights).to(rows.device)
     tensor = _finite(name, tensor, weights, dtype)
     if tensor.shape != (len(rows),):
         raise ValueError(f"{name} must have the shape ({len(rows)},), got {tuple(tensor.shape)}")

@@ -69,8 +69,9 @@ class Table:
             exposure of a count, for a network that knows its units. None of their values may be missing.
         weights: The column that says how often each row's log-likelihood counts, in training and in scores
             of validation and test rows; no input. A training row that counts 0 times is left out of
-            everything; in means and standard deviations each other one counts once. Rows of another table
-            for validation or test that has no such column count once.
+            everything; in means and standard deviations each other one counts once. A validation or test
+            row that counts 0 times is kept, but not scored. Rows of another table for validation or test
+            that has no such column count once.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
             numbers, or a mask of booleans; or another table with the same columns.
         test: Held back for the end, in the same forms.
@@ -153,7 +154,13 @@ class Table:
         for part, rows in parts.items():
             if self.weights in rows:
                 column = as_zeros_and_ones(rows[str(self.weights)])
-                counts = row_weights(f"{part}: column {self.weights!r}", column, splits[part])
+                try:
+                    counts = row_weights(f"{part}: column {self.weights!r}", column, splits[part].x)
+                except ValueError as error:
+                    raise ValueError(
+                        f"{error}: give these rows weights; those for validation or test may also come as a "
+                        f"table without this column, and count once"
+                    ) from error
                 splits[part] = replace(splits[part], weights=counts)
         x = splits["train"].x
         units = None if classes else _units(targets, train, x.dtype)

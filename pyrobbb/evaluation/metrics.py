@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import text
+from pyrobbb.data.arrays import row_weights
 from pyrobbb.evaluation.calibration import by_confidence
 
 Array = np.ndarray | Tensor
@@ -61,7 +62,8 @@ def regression_metrics(
         weights: How often each row counts, `(M,)`; None is once.
 
     Raises:
-        ValueError: Shapes that differ (they are never broadcast), or a value that is not finite.
+        ValueError: Shapes that differ (they are never broadcast), or a value that is not finite in a row that
+            counts.
     """
     mean, log_density, y = (as_tensor(a).double() for a in (mean, log_density, y))
     if mean.shape != y.shape or y.ndim not in (1, 2) or not len(y):
@@ -70,7 +72,9 @@ def regression_metrics(
         )
     if log_density.shape != y.shape[:1]:
         raise ValueError(f"log_density must have shape ({len(y)},), got {tuple(log_density.shape)}")
-    for name, value in (("mean", mean), ("log_density", log_density), ("y", y)):
+    counting = row_weights("weights", weights, y) > 0
+    for name, rows in (("mean", mean), ("log_density", log_density), ("y", y)):
+        value = rows[counting]
         if not value.isfinite().all():
             raise ValueError(f"{name} has {int((~value.isfinite()).sum())} values that are not finite")
     squares = (mean - y).square().reshape(len(y), -1).mean(1)
@@ -81,14 +85,10 @@ def row_mean(values: Tensor, weights: Any = None) -> float:
     """The mean over rows of values `(M,)`, each as often as it counts; one that does not may be infinite.
 
     Raises:
-        ValueError: `weights` have another shape.
+        ValueError: `weights` are not one for each row, at least 0, finite and not all 0.
     """
     values = values.double()
-    if weights is None:
-        return float(values.mean())
-    counts = as_tensor(weights).to(values)
-    if counts.shape != values.shape:
-        raise ValueError(f"weights must be one for each row, got the shape {tuple(counts.shape)}")
+    counts = row_weights("weights", weights, values)
     return float((counts @ values.where(counts > 0, 0.0)) / counts.sum())
 
 

@@ -12,7 +12,7 @@ import scipy
 import torch
 from torch import Tensor
 
-from pyrobbb.data.arrays import ArrayLike
+from pyrobbb.data.arrays import ArrayLike, row_weights
 from pyrobbb.posterior import Posterior
 
 LEAST = 1e-9  # weight in the search: at 0 a row that one chain alone explains would have no score
@@ -23,7 +23,7 @@ def stacking_weights(
     x: ArrayLike,
     y: ArrayLike,
     *,
-    weights: Tensor | None = None,
+    weights: ArrayLike | None = None,
     draws: int = 100,
     seed: int = 0,
 ) -> tuple[float, ...]:
@@ -41,7 +41,7 @@ def stacking_weights(
         One number for each chain; they sum to 1.
 
     Raises:
-        ValueError: The data do not fit, or a row has no density under any chain.
+        ValueError: The data or `weights` do not fit, or a row has no density under any chain.
     """
     scores = [
         posterior.predict(x, y, draws=draws, chains=[chain], seed=seed).log_predictive
@@ -50,25 +50,26 @@ def stacking_weights(
     return tuple(stacked(torch.stack(scores).double().cpu(), weights).tolist())
 
 
-def stacked(log_scores: Tensor, counts: Tensor | None = None) -> Tensor:
+def stacked(log_scores: Tensor, counts: ArrayLike | None = None) -> Tensor:
     """The weights that maximise the mixture's score, of log scores `(chains, rows)`, each `counts` times.
 
     EM stops far from them where chains nearly tie.
     """
-    n = torch.ones_like(log_scores[0]) if counts is None else counts.to(log_scores)
+    n = row_weights("weights", counts, log_scores[0])
     log_scores = log_scores.where(n > 0, 0.0)  # a row that does not count may have no density
     best = log_scores.max(0).values
     if not bool(best.isfinite().all()):
         row = int((~best.isfinite()).nonzero()[0])
         raise ValueError(f"row {row} of y has the density {float(best[row].exp()):g} under every chain")
-    p, often = (log_scores - best).exp().numpy(), n.numpy()
+    p = (log_scores - best).exp().numpy()
+    often = (n / n.sum()).numpy()  # whose scale ftol, an absolute bound, would feel
     alike = np.full(len(p), 1 / len(p))
 
     def cost(w: np.ndarray) -> tuple[float, np.ndarray]:
         return -often @ np.log(w @ p), -(p / (w @ p)) @ often
 
     found = scipy.optimize.minimize(
-        cost, alike, jac=True, method="SLSQP", bounds=[(LEAST, 1)] * len(p), options={"ftol": 1e-12},
+        cost, alike, jac=True, method="SLSQP", bounds=[(LEAST, 1)] * len(p), options={"ftol": 1e-16},
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
     )  # fmt: skip
     return torch.from_numpy(found.x / found.x.sum())

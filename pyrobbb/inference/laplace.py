@@ -368,7 +368,7 @@ class Laplace(Descent):
                 rows = data.to(model.device)
                 check_rows(model, "", rows.x, rows.y)
                 if rows.weights is not None:
-                    row_weights("weights", rows.weights, rows)
+                    row_weights("weights", rows.weights, rows.x)
                 first = rows.head(1)
                 check_density(model, guide, first, type(self).__name__)
                 guide.check(model, rows)

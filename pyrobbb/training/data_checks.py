@@ -49,7 +49,7 @@ def check_tensors(part: str, split: Split) -> None:
             raise ValueError(f"{part}{name} is empty: its shape is {tuple(value.shape)}")
     if split.weights is not None:
         checks.check_kinds(**{f"{part}weights": (split.weights, Tensor)})
-        row_weights(f"{part}weights", split.weights, split)
+        row_weights(f"{part}weights", split.weights, split.x)
 
 
 def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:

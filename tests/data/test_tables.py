@@ -945,8 +945,11 @@ def test_rows_held_back_count_as_often_as_their_column_says() -> None:
     assert [data.validation.weights.tolist(), data.test.weights.tolist()] == [[0, 3], [1, 0, 3, 4, 0]]
     other = {name: table[name] for name in ("a", "n")}
     assert from_table(table, target="n", weights="w", test=other).test.weights is None
-    with pytest.raises(ValueError, match="test: column 'w': the weights are all 0, so that no row counts"):
-        from_table(table, target="n", weights="w", test=[1, 4])
+    advice = "those for validation or test may also come as a table without this column, and count once"
+    for absent in (0.0, np.nan):
+        blank = table | {"w": [1, absent, 3, 4, absent]}
+        with pytest.raises(ValueError, match=rf"test: column 'w'.* (all 0|not finite).*; {advice}"):
+            from_table(blank, target="n", weights="w", test=[1, 4])
 
 
 def test_weights_may_be_booleans() -> None:

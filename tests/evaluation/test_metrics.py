@@ -47,10 +47,25 @@ def test_weights_count_as_rows_that_are_repeated():
     assert [found[key] for key in ("error", "nll", "brier")] == pytest.approx(
         [expected[key] for key in ("error", "nll", "brier")]
     )
-    of_values = regression_metrics(0 * y, y, y, counts)
+    density = np.where(counts > 0, y, -np.inf)
+    of_values = regression_metrics(0 * y, density, y, counts)
     assert of_values == pytest.approx(regression_metrics(*3 * [y.repeat(counts)]) | {"rmse": 0.75**0.5})
-    with pytest.raises(ValueError, match="weights must be one for each row"):
-        classification_metrics(PROBS, LABELS, counts[:1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1], r"weights must have the shape \(4,\), got \(1,\)"),
+        ([1, 1, -1, 1], "weights holds -1 in row 2, counted from 0; none may be negative"),
+        ([0, 0, 0, 0], "weights: the weights are all 0"),
+        ([1, 1, np.nan, 1], "weights holds 1 values that are not finite"),
+    ],
+)
+def test_weights_that_count_no_rows_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        classification_metrics(PROBS, LABELS, weights)
+    with pytest.raises(ValueError, match=message):
+        regression_metrics(*3 * [np.zeros(4)], weights)
 
 
 def test_calibration_error_averages_within_a_bin():

@@ -39,6 +39,14 @@ def test_stacking_counts_rows_by_their_weights():
         stacked(scores, counts + 1)
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e6])
+def test_stacking_does_not_depend_on_the_scale_of_row_weights(scale: float) -> None:
+    scores = normal(3, 500, dtype=torch.float64)
+    expected = stacked(scores)
+    assert float(expected.max()) > 0.34
+    torch.testing.assert_close(stacked(scores, [scale] * 500), expected, rtol=0, atol=1e-6)
+
+
 @pytest.fixture(scope="module")
 def ensemble():
     data = classes(validation=20)
@@ -57,6 +65,9 @@ def test_a_weighted_posterior_averages_its_chains_by_their_weights(ensemble):
     torch.testing.assert_close(weighted.predict(x, draws=4, mean_weights=True).probs, expected)
     torch.testing.assert_close(posterior.predict(x, mean_weights=True).probs, each.mean(0))
     best = stacking_weights(posterior, x, y, draws=1)
+    assert stacking_weights(posterior, x, y, weights=[1] * len(y), draws=1) == best
+    with pytest.raises(ValueError, match=r"weights must have the shape \(20,\), got \(2,\)"):
+        stacking_weights(posterior, x, y, weights=[1, 2], draws=1)
     held = Posterior(posterior.chains, chain_weights=best).predict(x, y, draws=1000).log_predictive.sum()
     assert float(held) >= float(posterior.predict(x, y).log_predictive.sum()) - 1e-3
 
