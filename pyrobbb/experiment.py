@@ -290,7 +290,8 @@ def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) ->
     averaged = posterior.predict(part.x, part.y, draws=draws, seed=seed)
     mean = posterior.predict(part.x, part.y, mean_weights=True)
     name = averaged.error.name
-    scores, of_mean = (each.metrics(part.y, part.weights) for each in (averaged, mean))
+    weights = () if part.weights is None else (part.weights,)  # a prediction of one's own may take none
+    scores, of_mean = (each.metrics(part.y, *weights) for each in (averaged, mean))
     return {**scores, f"{name}_mean_weights": of_mean[name]}
 
 

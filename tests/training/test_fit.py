@@ -35,6 +35,7 @@ from pyrobbb.experiment import evaluate
 from pyrobbb.inference import Laplace
 from pyrobbb.initializers import Constant
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.predictive import ClassPrediction
 from pyrobbb.training.callbacks import EarlyStopping
 from pyrobbb.training.history import History
 from pyrobbb.training.progress import Silent
@@ -148,6 +149,19 @@ def test_validation_rows_count_by_their_weights() -> None:
     assert scores[0] == pytest.approx(scores[1], rel=1e-5)
     with pytest.raises(ValueError, match="validation weights: the weights are all 0, so that no row counts"):
         fit(bayesian(), MeanFieldNormal, DATA, validation=Split(x, y, 0 * counts), epochs=1, **QUIET)
+
+
+def test_a_prediction_of_ones_own_needs_no_weights_to_score_rows_that_have_none() -> None:
+    class Own(ClassPrediction):
+        def metrics(self, y: Any) -> dict[str, float]:
+            return super().metrics(y)
+
+    class Labels(likelihoods.Categorical):
+        prediction = Own
+
+    model = BayesianNetwork(network(), priors.ScaleMixture(), Labels())
+    posterior = fit(model, MeanFieldNormal, DATA, epochs=1, **QUIET)
+    assert "error_mean_weights" in evaluate(posterior, DATA.validation, draws=1)
 
 
 # Chains
