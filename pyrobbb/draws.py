@@ -64,7 +64,8 @@ def check_own(module: nn.Module, trace: Any, what: str) -> None:
     if loose:
         raise ValueError(
             f"the {what}'s parameter {loose[0]!r} is not registered on its module, so its trained value "
-            f"would be lost; make it an attribute, nn.Parameter or PyroParam, instead of calling pyro.param"
+            f"would be lost; make it (nn.Parameter or PyroParam), or the module that holds it, an attribute "
+            f"there, instead of calling pyro.param or pyro.module"
         )
 
 

@@ -93,7 +93,7 @@ class Loose(Handmade):
 
 
 def test_a_parameter_of_pyros_store_alone() -> None:
-    message = "the guide's parameter 'free_scale' is not registered on its module"
+    message = "'free_scale' is not registered on its module, .* or the module that holds it, an attribute"
     with nothing_changes(), pytest.raises(ValueError, match=message):
         Training(MODEL, Loose(weight=(3, 3), bias=(3,)), DATA, epochs=1, batch_size=6, device="cpu")
 
