@@ -29,6 +29,7 @@ from pyrobbb._support.network_checks import (
     copied,
     nothing_left,
     padding_rows,
+    train_tied_rows,
 )
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.likelihoods import Likelihood
@@ -48,8 +49,8 @@ class BayesianNetwork(Named):
     observation is site `"y"`. `model()` without data samples the weights alone. `network` itself is copied
     and left as it was. Its initial values travel in `infer["init"]` of each site, where a guide may start
     from them. Frozen parameters (`requires_grad=False`) stay as they are: no sites, and not trained; so does
-    the padding row of an embedding, whose KL is charged until q is the prior there. Dropout is active only
-    in training.
+    the padding row of an embedding, whose KL is charged until q is the prior there, but for one that another
+    layer has too: the copy of such an embedding has no `padding_idx`. Dropout is active only in training.
 
     The prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
     `PyroSample` attribute of either is the site `prior.NAME` or `likelihood.NAME`, and a prior may call
@@ -103,6 +104,7 @@ class BayesianNetwork(Named):
         self.network = copied(network)
         self.batched = True  # until torch.vmap fails on the network
         self._padding = padding_rows(self.network)  # which row of each embedding pads, by the weights' name
+        train_tied_rows(self.network, self._padding)
         prior_modules = [getattr(self, part) for part in self._priors]
         # `_buffered`: the paths of the parameters, Bayesian or frozen, that are buffers now; the network may
         # have others, such as running means, which are no weights

@@ -128,6 +128,20 @@ def test_a_row_that_another_layer_trains_is_no_padding() -> None:
     assert bool(posterior.draw(3)["table.weight"][:, 0].std(0).gt(0).all())
 
 
+def test_a_row_that_another_layer_trains_has_its_whole_gradient() -> None:
+    """That through the look-up, too, which torch leaves out of a padding row."""
+    weight = torch.linspace(-1, 1, 36).reshape(9, 4).requires_grad_()
+    found = []
+    for row in (0, None):
+        net = Shared(nn.Linear(4, 9, bias=False))
+        net.table.padding_idx = row
+        model = BayesianNetwork(net, priors.Normal(), likelihoods.Categorical())
+        output = model.apply_network({"table.weight": weight}, torch.tensor(TOKENS))
+        found += torch.autograd.grad(output.square().sum(), weight)
+        assert net.table.padding_idx == row  # the user's own stays as it was
+    assert torch.equal(*found)
+
+
 def test_the_padding_row_is_not_drawn() -> None:
     """Its tokens add nothing to any draw, in training, prediction, exported functions and NUTS."""
     data = from_arrays(TOKENS, np.arange(12) % 2, task="classification", dtype=torch.long)

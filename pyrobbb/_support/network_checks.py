@@ -74,7 +74,7 @@ def dropping(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def check_embeddings(network: nn.Module) -> None:
-    """Raise ValueError for an embedding that changes its weights as it is called, or has sparse gradients."""
+    """Raise ValueError for an embedding that changes its weights as it is called, or has other gradients."""
     for name, module in network.named_modules():
         if not isinstance(module, EMBEDDINGS) or not module.weight.requires_grad:
             continue
@@ -88,6 +88,11 @@ def check_embeddings(network: nn.Module) -> None:
             raise ValueError(
                 f"{layer} has sparse=True, but the posterior of every row changes at each step: use "
                 f"sparse=False"
+            )
+        if module.scale_grad_by_freq:
+            raise ValueError(
+                f"{layer} has scale_grad_by_freq=True, whose gradients are not those of the free energy; "
+                f"leave it out"
             )
 
 
@@ -185,6 +190,18 @@ def padding_rows(network: nn.Module) -> dict[str, int]:
         for row in rows[parameter]
         if row is not None and len(rows[parameter]) == 1
     }
+
+
+def train_tied_rows(network: nn.Module, padding: Iterable[str]) -> None:
+    """Let gradients through each look-up in weights that are not among those with a `padding` row.
+
+    Of a padding row torch would leave out what comes through the embedding, and train it all the same where
+    another layer has the weights too. What the look-up computes stays as it was.
+    """
+    kept = {id(network.get_parameter(name)) for name in padding}
+    for module in network.modules():
+        if isinstance(module, nn.Embedding) and id(module.weight) not in kept:
+            module.padding_idx = None
 
 
 def check_one_precision(sites: Iterable[Mapping[str, Any]], guide: str) -> None:

@@ -267,6 +267,11 @@ MODEL_CASES: list[Case] = [
         "layer '0' (EmbeddingBag) has sparse=True, but the posterior of every row changes at each step",
     ),
     (
+        "an embedding that scales its gradients",
+        lambda: model(nn.Sequential(nn.Embedding(9, 3, scale_grad_by_freq=True))),
+        "layer '0' (Embedding) has scale_grad_by_freq=True, whose gradients are not those of the free energy",
+    ),
+    (
         "a weight that a hook makes",
         lambda: model(nn.Sequential(nn.utils.spectral_norm(nn.Linear(3, 3)))),
         "layer '0' (Linear) has a weight that SpectralNorm makes at each call",
