@@ -121,6 +121,9 @@ def on_the_device(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
 def load_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Load `state`, which an optimiser on another device may have left: forms and kind of rate stay ours.
 
+    Its tensors keep their precision, such as the float32 of NAdam's `mu_product`, where torch would give them
+    the parameter's.
+
     A rate in a tensor (CUDA) stays one and a number stays a number; so do fused and capturable forms, which
     a state dictionary would otherwise replace by those of the device it was made on.
     """
@@ -129,6 +132,12 @@ def load_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     if len(saved) == len(ours):  # torch's own message is clear where they differ
         saved = [s | {k: o[k] for k in FORMS if k in o} for s, o in zip(saved, ours, strict=True)]
     optimizer.load_state_dict({**state, "param_groups": saved})
+    numbers = [number for group in saved for number in group["params"]]
+    for parameter, number in zip(trained(optimizer), numbers, strict=True):
+        own, kept = optimizer.state.get(parameter, {}), state["state"].get(number, {})
+        for key in own.keys() & kept.keys():
+            if isinstance(kept[key], Tensor):
+                own[key] = kept[key].to(own[key].device)
     for group, own in zip(optimizer.param_groups, ours, strict=True):
         if isinstance(own["lr"], torch.Tensor):
             group["lr"] = torch.as_tensor(group["lr"]).to(own["lr"])

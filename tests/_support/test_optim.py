@@ -1,5 +1,6 @@
 """One optimiser over all parameters, with rates of their own for some of them."""
 
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -119,6 +120,23 @@ def test_a_state_from_another_device_keeps_our_forms(of_cuda: bool) -> None:
     ours.step()
     assert float(ours.state[mine]["step"]) == 2
     assert not torch.equal(mine, before)
+
+
+def test_a_state_keeps_the_precision_of_its_tensors() -> None:
+    """NAdam's product of momenta is float32 whatever the parameter, and rounds as such."""
+    one, other = (nn.Parameter(torch.ones(3, dtype=torch.float64)) for _ in range(2))
+    made, ours = torch.optim.NAdam([one]), torch.optim.NAdam([other])
+    for step in range(4):
+        if step == 2:
+            load_state(ours, deepcopy(made.state_dict()))
+            other.data.copy_(one)
+        for parameter in (one, other):
+            parameter.grad = torch.full_like(parameter, 0.3)
+        made.step()
+        if step >= 2:
+            ours.step()
+    assert ours.state[other]["mu_product"].dtype == made.state[one]["mu_product"].dtype == torch.float32
+    assert torch.equal(other, one)
 
 
 def test_a_state_of_other_groups_is_refused() -> None:
