@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Any
 
 import torch
+from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -89,6 +90,11 @@ class Chain:
     ) -> None:
         if torch.is_inference_mode_enabled():
             raise ValueError("training needs gradients: leave torch.inference_mode() before it")
+        if am_i_wrapped():
+            raise ValueError(
+                "training inside a handler of Pyro's, such as pyro.plate or poutine.scale, would be that of "
+                "another model: leave the handler before it"
+            )
         checks.check_kinds(
             model=(model, BayesianNetwork),
             guide=(guide, nn.Module if getattr(model, "sites", True) else (nn.Module, NoneType)),

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyro
 import pytest
 import torch
+from pyro import poutine
 from pyro.infer import RenyiELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 from torch.utils.data import (
@@ -112,6 +114,12 @@ def test_it_trains_where_the_caller_has_switched_gradients_off(fast: str, chains
         assert torch.equal(found(posterior, chain), found(expected, chain))
     with torch.inference_mode(), pytest.raises(ValueError, match=r"leave torch.inference_mode\(\)"):
         fit(bayesian, MeanFieldNormal, DATA, **options)
+
+
+@pytest.mark.parametrize("handler", [pyro.plate("ensemble", 5), poutine.scale(scale=3.0), poutine.trace()])
+def test_a_handler_around_a_training_is_refused(handler: Any) -> None:
+    with handler, pytest.raises(ValueError, match="training inside a handler of Pyro's, such as"):
+        fit(bayesian, MeanFieldNormal, DATA, epochs=1, device="cpu", progress=None)
 
 
 @pytest.mark.parametrize(
