@@ -272,7 +272,8 @@ def _check(step: MeanFieldStep | ProgramStep, case: _Case) -> None:
     if found is not None:
         raise NotFastError(
             f"its {found.name} differs from Pyro's on the first rows ({_size(found.ours):g}, not "
-            f"{_size(found.theirs):g}); does the model or guide do more than sample its weights?"
+            f"{_size(found.theirs):g}); does the model or guide do more than sample its weights, or is a "
+            f"sigma so small that Pyro's rounds?"
         )
 
 

@@ -166,6 +166,13 @@ def test_what_it_cannot_do_runs_the_reference_and_says_why(make_guide: Any, prio
     assert why in case.said[0]
 
 
+def test_rounding_at_tiny_sigmas_is_named() -> None:
+    """Pyro's path divides the rounding of w - mu by sigma squared; ours has no such difference."""
+    case = Case(PRIORS["normal"], make_guide=partial(MeanFieldNormal, init_rho=-20.0))
+    assert type(case.step(fast="eager")) is ReferenceStep
+    assert "is a sigma so small that Pyro's rounds?" in case.said[0]
+
+
 @pytest.mark.parametrize(("at_first", "then"), [(1, 2), (2, 1)])
 def test_a_program_is_right_on_another_number_of_threads(at_first: int, then: int) -> None:
     """Code that inductor makes for one thread sums wrongly on two."""
