@@ -48,7 +48,9 @@ class DropoutGuide(FlatGuide):
             for name in matrices
             if name in self.shapes and name.removesuffix("_reverse") != matrices[0]
         }
-        self.no_layers = [name for name in every if name in self.shapes and name not in matrices]
+        # what broadcasts over the rows, (1, length, width), is a token or a table of positions
+        known = {*matrices, *(name for name in every if values[name].dim() > 2 and len(values[name]) == 1)}
+        self.no_layers = [name for name in every if name in self.shapes and name not in known]
 
     @property
     def settings(self) -> dict[str, Any]:

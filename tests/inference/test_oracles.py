@@ -756,6 +756,26 @@ def test_matrices_without_masks_are_named(more: bool, caplog: pytest.LogCaptureF
     assert (words in caplog.text) is more
 
 
+class _Table(nn.Module):
+    """Layers, and a table with a dimension for the rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 3), nn.Linear(3, 1)
+        self.positions = nn.Parameter(torch.zeros(1, 4, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last((self.first(x)[:, None] + self.positions).mean(1))
+
+
+def test_tokens_and_positions_are_no_matrices_without_a_mask(caplog: pytest.LogCaptureFixture):
+    data = from_arrays(normal(8, 2), normal(8, 1, seed=1), task="regression")
+    model = BayesianNetwork(_Table(), priors.Normal(), likelihoods.Normal())
+    (_, guide), *_ = fit(model, None, data, inference=MCDropout(), epochs=1, progress=None).chains
+    assert list(guide.masked) == ["last.weight"]
+    assert "has no mask" not in caplog.text
+
+
 def test_dropout_leaves_the_data_in_both_directions():
     net = nn.GRU(3, 4, num_layers=2, bidirectional=True)
     guide = MCDropout().guide(BayesianNetwork(net, priors.Normal(), likelihoods.Normal()), None)
