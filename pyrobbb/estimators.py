@@ -110,7 +110,8 @@ class _TableEstimator(BaseEstimator):
         if task == "classification":  # labels by their own names, of which y holds the numbers
             whole = self.classes_.dtype.kind in "iu"  # exactly, also beyond 2^53
             classes = map(str, self.classes_) if whole else as_text("y", as_column("y", self.classes_))
-            data = replace(data, columns=replace(data.columns, classes=tuple(classes)))
+            names = _told_apart(self.classes_.tolist(), tuple(classes))
+            data = replace(data, columns=replace(data.columns, classes=names))
         options |= {} if self.epochs is None else {"epochs": self.epochs}
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         chosen = {"progress": None, **options, **(self.options or {})}
@@ -121,6 +122,22 @@ class _TableEstimator(BaseEstimator):
     def _predict(self, X: Any) -> Any:
         check_is_fitted(self)
         return self.posterior_.predict(self._checked(X)[0], draws=self.draws)
+
+
+def _told_apart(labels: list[Any], names: tuple[str | None, ...]) -> tuple[str, ...]:
+    """The names of classes; ValueError if a label has none, or that of another."""
+    found: dict[str, Any] = {}
+    for label, name in zip(labels, names, strict=True):
+        if name is None:
+            raise ValueError(
+                f"y has the label {label!r}, which is a missing value in a table: give it a name"
+            )
+        if name in found:
+            raise ValueError(
+                f"y has the labels {found[name]!r} and {label!r}, which are both {name!r} in a table"
+            )
+        found[name] = label
+    return tuple(found)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

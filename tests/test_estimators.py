@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyrobbb.estimators import BayesianClassifier, BayesianRegressor
@@ -178,6 +178,22 @@ def test_labels_may_be_whole_numbers_of_any_size():
     fitted = clone(CLASSIFIER).fit(X, large)
     assert fitted.columns_.classes == (str(2**60), str(2**60 + 1))
     assert set(fitted.predict(X)) <= set(large)
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [("", "label '', which is a missing value"), (" up", "labels ' up' and 'up', which are both 'up'")],
+)
+def test_labels_that_a_table_cannot_tell_apart_are_refused(label, message):
+    with pytest.raises(ValueError, match=message):
+        clone(CLASSIFIER).fit(X, np.where(np.arange(40) < 3, label, LABELS))
+
+
+def test_a_column_without_a_value_in_one_fold_does_not_end_the_search():
+    sparse = np.array([None] * 20 + ["a", "b"] * 10, dtype=object)
+    table = np.column_stack([X.astype(object), sparse])
+    scores = cross_val_score(REGRESSOR, table, Y, cv=KFold(2), error_score="raise")
+    assert len(scores) == 2
 
 
 def test_a_single_class_is_named():
