@@ -31,6 +31,7 @@ from pyrobbb.data.texts import MOST, as_text, first_text, print_of
 
 Matrix = npt.NDArray[np.float64]
 SHOWN = 20  # names in a message, at most
+LARGE = 1e9  # bytes of the training inputs that categories make, from which on it is said
 BOOLEANS = {"0": "false", "1": "true", "false": "false", "true": "true"}
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Numeric:
         """From the training rows; `sd` is that of the values themselves (n in the denominator)."""
         there = column[~is_missing(column)]
         if not len(there):
-            raise ValueError(f"column {name!r} has no value in any training row; drop it: drop=[{name!r}]")
+            return cls(name, 0.0, 0.0, 0.0, 1.0)
         advice = "leave the cell empty if it means missing, or rescale the column"
         mean, sd = mean_and_sd(f"column {name!r}", there, advice)
         return cls(name, mean, sd, float(np.median(there)), float(is_missing(column).mean()))
@@ -67,10 +68,12 @@ class Numeric:
     @property
     def empty(self) -> bool:
         """Whether it gives no input."""
-        return self.constant and not self.missing
+        return self.constant and self.missing in (0, 1)
 
     def inputs(self, column: Column) -> Matrix:
-        """`(M, 0 to 2)`: a column that is constant in training gives no input."""
+        """`(M, 0 to 2)`: a column that is constant or empty in training gives no input."""
+        if self.missing == 1:  # whatever kind other rows show it to be
+            return np.zeros((len(column), 0))
         if column.dtype.kind != "f":
             column = as_zeros_and_ones(column)
         if column.dtype.kind != "f":
@@ -81,7 +84,7 @@ class Numeric:
         parts: list[Matrix] = []
         if not self.constant:
             parts.append((np.where(lacking, self.median, column) - self.mean) / self.sd)
-        if 0 < self.missing < 1:
+        if self.missing:
             parts.append(lacking.astype(np.float64) - self.missing)
         return np.stack(parts, axis=1) if parts else np.zeros((len(column), 0))
 
@@ -110,8 +113,7 @@ class Categorical:
         if len(texts) > max(MOST, len(column) // 2):
             raise ValueError(
                 f"column {name!r} has {len(texts)} different texts in {len(column)} training rows: it "
-                f"identifies the rows; leave it out with drop=[{name!r}], or turn it into numbers or fewer "
-                f"categories"
+                f"identifies the rows; leave it out, or turn it into numbers or fewer categories"
             )
         categories = (*texts, None) if None in counts else tuple(texts)
         return cls(name, categories, tuple(counts[value] / len(column) for value in categories))
@@ -127,17 +129,22 @@ class Categorical:
         Raises:
             ValueError: Numbers, where training rows have texts that differ and are the same number.
         """
-        texts = np.array([self._known(text) for text in self._texts(column)], dtype=object)
-        hot = np.stack([texts == value for value in self.categories], axis=1).astype(np.float64)
-        known = np.asarray(hot.any(axis=1))
-        odd = texts[~known & ~is_missing(texts)]
+        texts = self._texts(column)
+        numbers = {value: i for i, value in enumerate(self.categories)}
+        found = {text: numbers.get(self._known(text), -1) for text in {*texts} - {*numbers}} | numbers
+        at = np.array([found[text] for text in texts])
+        unknown = at < 0
+        odd = texts[unknown & ~is_missing(texts)]
         if len(odd):
             logger.warning(
                 "column %r: %d of %d rows hold a category that no training row has, such as %r; they count "
                 "as an average row",
                 self.name, len(odd), len(texts), odd[0],
             )  # fmt: skip
-        return np.where(known[:, None], hot - np.array(self.shares), 0.0)
+        inputs = np.full((len(at), len(numbers)), -np.array(self.shares))
+        inputs[np.arange(len(at)), at] += 1.0
+        inputs[unknown] = 0.0
+        return inputs
 
     def _texts(self, column: Column) -> Column:
         if column.dtype.kind == "f" and not is_missing(column).all():
@@ -151,8 +158,8 @@ class Categorical:
         return as_text(self.name, column)
 
     def _known(self, text: str | None) -> str | None:
-        """The category that a text is, also where it is the same number or truth value written otherwise."""
-        if text is None or text in self.categories:
+        """Of a text that is no category, the one that is the same number or truth value written otherwise."""
+        if text is None:
             return text
         if (truth := _truth(text, [each for each in self.categories if each is not None])) is not None:
             return truth
@@ -222,8 +229,18 @@ class Columns:
         same = [kind.name for kind in kinds if kind.empty]
         if same:
             logger.warning(
-                "the training rows hold one value, up to rounding, in %d column%s, which says nothing: %s",
+                "the training rows hold one value or none, up to rounding, in %d column%s, which says "
+                "nothing: %s",
                 len(same), "s" * (len(same) > 1), ", ".join(map(repr, same[:SHOWN])),
+            )  # fmt: skip
+        many = {kind.name: len(kind.categories) for kind in kinds if isinstance(kind, Categorical)}
+        size = 8 * rows_of(frame) * sum(many.values())
+        if size > LARGE:
+            most = max(many, key=many.__getitem__)
+            logger.warning(
+                "the categories of %d training rows make %d inputs, %.3g GB in double precision: column %r "
+                "has %d; leave it out, or turn it into numbers or fewer categories",
+                rows_of(frame), sum(many.values()), size / 1e9, most, many[most],
             )  # fmt: skip
         return cls((*kinds, *map(Raw, raw)), targets, classes)
 

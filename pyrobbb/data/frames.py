@@ -7,6 +7,7 @@ import csv
 import gzip
 import logging
 import os
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ Frame = dict[str, Column]
 NUMBERS_OR_TEXT = "a column is numbers or text (turn dates into numbers, such as days, or leave them out)"
 PLAIN = str | bool | int | float | np.number  # what a column holds as it is
 UNNAMED = ((), ("y",), ("y0",))  # targets without a name of their own
+CODE = re.compile(r"0\d.*")  # such as 01067; numbers do not begin so
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
 logger = logging.getLogger(__name__)
@@ -55,7 +57,9 @@ def as_frame(
     refuse_unread(name, source)
     columns: Iterable[tuple[Any, Any]]
     if isinstance(source, Path):
-        columns = _read_csv(name, source, texts or {})
+        known = texts or {}
+        cells = _read_csv(name, source)
+        columns = [(key, _parsed(key, each, known.get(key)) if used(key) else each) for key, each in cells]
     elif isinstance(source, Mapping):
         check_same_rows({name: source})
         columns = source.items()
@@ -304,8 +308,8 @@ def _columns_of_array(name: str, source: Any) -> Iterable[tuple[str, Any]]:
     return [(str(i), array[:, i]) for i in range(array.shape[1])]
 
 
-def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]) -> list[tuple[str, Any]]:
-    """The columns of a comma-separated file: numbers where every value is one, else text.
+def _read_csv(name: str, path: Path) -> list[tuple[str, Sequence[str]]]:
+    """The columns of a comma-separated file, each as its cells.
 
     A first line of numbers and missing values is a row and not a head; the columns are then called "0", "1",
     ..., which is logged.
@@ -351,20 +355,31 @@ def _read_csv(name: str, path: Path, texts: Mapping[str, Collection[str | None]]
             path.name, len(head) - 1,
         )  # fmt: skip
     columns = zip(*rows, strict=True) if rows else ((),) * len(head)
-    return [(key, _parsed(cells, texts.get(key))) for key, cells in zip(head, columns, strict=True)]
+    return [*zip(head, columns, strict=True)]
 
 
 def _kind(path: Path) -> str:
     return path.name.removesuffix(".gz").rpartition(".")[2].lower()
 
 
-def _parsed(cells: Iterable[str], known: Collection[str | None] | None) -> Column:
-    """Numbers if all are, unless categories are `known`, which may be none as yet."""
+def _parsed(key: str, cells: Iterable[str], known: Collection[str | None] | None) -> Column:
+    """Numbers if all are, unless categories are `known`, which may be none as yet.
+
+    Numbers that are written as codes are warned of.
+    """
     kept = known or ()
     values = [None if cell.lower() in MISSING and cell not in kept else cell for cell in cells]
     if known is None:
         with suppress(ValueError):
-            return np.array([np.nan if value is None else _number(value) for value in values])
+            numbers = np.array([np.nan if value is None else _number(value) for value in values])
+            code = next((value for value in values if value is not None and CODE.fullmatch(value)), None)
+            if code is not None:
+                logger.warning(
+                    "column %r is read as numbers, so %r is %.15g; if these are codes, say categorical=[%r] "
+                    "of the training rows",
+                    key, code, _number(code), key,
+                )  # fmt: skip
+            return numbers
     return np.array(values, dtype=object)
 
 

@@ -92,5 +92,7 @@ def _row_numbers(part: str, given: Any, N: int) -> Rows:
             f"{part} must hold whole numbers from 0 to {N - 1}, the rows of the table, or {N} booleans"
         )
     if len(np.unique(rows)) < len(rows):
-        raise ValueError(f"{part} names a row twice")
+        mask = rows.shape == (N,) and rows.max() == 1
+        why = "is a mask of numbers: make them booleans, .astype(bool)" if mask else "names a row twice"
+        raise ValueError(f"{part} {why}")
     return rows.astype(np.int64)

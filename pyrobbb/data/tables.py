@@ -62,8 +62,9 @@ class Table:
         source: A path to a CSV (first line: names; missing: empty, NA, NaN, null, none or ?) or Parquet
             file; a DataFrame; a mapping of names to columns; an array `(N, columns)`.
         target: The name of the target column, or several for a regression; by default the last one.
-        task: "regression" or "classification"; inferred where text or fractions leave no doubt.
-        categorical: Columns of numbers that name categories; those of pandas' dtype "category" need no word.
+        task: "regression" or "classification"; inferred where text, categories or fractions leave no doubt.
+        categorical: Columns of numbers that name categories, or the target's classes; those of pandas' dtype
+            "category" need no word.
         drop: Columns to leave out.
         raw: Columns of numbers that come as they stand, in this order, as the last inputs: such as the
             exposure of a count, for a network that knows its units. None of their values may be missing.
@@ -130,7 +131,8 @@ class Table:
             frame[str(self.weights)] = as_zeros_and_ones(frame[str(self.weights)])
         counting = self._counting(frame)
         _check_targets("the table", frame, targets, self.task, counting)
-        task = self.task or _task(targets, take(frame, np.flatnonzero(counting)))
+        named: Task | None = "classification" if {*targets} & {*texts} else None
+        task = self.task or named or _task(targets, take(frame, np.flatnonzero(counting)))
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
@@ -200,8 +202,8 @@ class Table:
             raise ValueError(f"target {found}; it must name one column or more, each once, not dropped")
         if set(targets) & set(weights):
             raise ValueError(f"weights: {self.weights!r} is the target; name another column, or none")
-        if set(targets) & {*self.drop, *self.categorical, *self.raw}:
-            raise ValueError(f"target: {', '.join(targets)} must not be in drop, categorical or raw")
+        if set(targets) & {*self.drop, *self.raw}:
+            raise ValueError(f"target: {', '.join(targets)} must not be in drop or raw")
         if len(set(self.raw)) < len(self.raw) or set(self.raw) & {*self.drop, *self.categorical, *weights}:
             raise ValueError(f"raw: {', '.join(map(str, self.raw))}: name each once, and nowhere else")
         if set(weights) & {*self.drop}:
@@ -266,7 +268,9 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     texts = table._texts(source)
     check_positions(source, validation=table.validation, test=table.test)
     check_same_rows({"x": source, "weights": weights})
-    targets, frame = _with_targets("", source, y, texts, table.drop)
+    own = y.name if isinstance(getattr(y, "name", None), str) else "y"
+    targets, frame = _with_targets("", source, y, texts, table.drop, own)
+    texts |= dict.fromkeys(categories(y if is_table(y) else {own: y}), ())
     if weights is not None and not isinstance(weights, str | Integral):
         if "weights" in frame:
             raise ValueError(_TAKEN.format("weights", "weights"))
@@ -274,7 +278,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     held = {"validation": table.validation, "test": table.test}
     for part, given in held.items():
         if isinstance(given, tuple | list) and len(given) == 2 and hasattr(given[0], "__len__"):
-            held[part] = _with_targets(f"{part} ", given[0], given[1], texts, table.drop)[1]
+            held[part] = _with_targets(f"{part} ", given[0], given[1], texts, table.drop, targets[0])[1]
     made = replace(table, source=frame, target=targets, categorical=(*texts,), weights=weights, **held)
     return made.load()
 
@@ -286,17 +290,22 @@ _TAKEN = (
 
 
 def _with_targets(
-    part: str, x: Any, y: Any, texts: Mapping[str, Collection[str]], drop: Collection[str | int]
+    part: str,
+    x: Any,
+    y: Any,
+    texts: Mapping[str, Collection[str]],
+    drop: Collection[str | int],
+    own: str,
 ) -> tuple[tuple[str, ...], Frame]:
-    """Names of the targets, and the columns of x with them."""
+    """Names of the targets, that of one dimension its `own`, and the columns of x with them."""
     refuse_tensor(f"{part}x", x)
     check_same_rows({f"{part}x": x, f"{part}y": y})
     frame = as_frame(f"{part}x", x, texts, lambda column: column not in drop)
     if np.ndim(y) == 2:
-        own = "" if is_table(y) else "y"  # the columns of an array are numbers
-        targets = {f"{own}{name}": column for name, column in as_frame(f"{part}y", y).items()}
+        start = "" if is_table(y) else "y"  # the columns of an array are numbers
+        targets = {f"{start}{name}": column for name, column in as_frame(f"{part}y", y).items()}
     else:
-        targets = {"y": as_column(f"{part}y", y)}
+        targets = {own: as_column(f"{part}y", y)}
     taken = [name for name in ("y", *targets) if name in frame]
     if taken:
         raise ValueError(_TAKEN.format(taken[0], "y"))

@@ -5,14 +5,13 @@ import re
 
 import numpy as np
 
-from pyrobbb.data.frames import Column, as_number, printed
+from pyrobbb.data.frames import CODE, Column, as_number, printed
 
 MOST = 10  # distinct texts that a column may have whatever the number of rows
 MOST_DRESSED = 20  # distinct numbers and dates as text, `1,034 EUR`, that are categories without a word
 NUMBER_AND_MORE = re.compile(
     r"[$€£¥]?\s*[-+]?(\d+|\d{1,3}([,.']\d{3})+)([.,]\d+)?\s*([%°$€£¥]|\s[A-Za-z]{1,5})?"
 )
-CODE = re.compile(r"0\d.*")  # such as 01067; numbers do not begin so
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 
 logger = logging.getLogger(__name__)
@@ -58,8 +57,8 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
     if len(dates) > MOST_DRESSED and len(dates) > 0.9 * len(set(present)) and not target:
         logger.warning(
             "column %r is treated as categorical because its values are text, such as %s; dates say more as "
-            "numbers, such as days since the first: convert them, or leave them out with drop=[%r]",
-            name, first_text(column), name,
+            "numbers, such as days since the first: convert them, or leave the column out",
+            name, first_text(column),
         )  # fmt: skip
         return
     dressed = {*filter(holds_number, others)}

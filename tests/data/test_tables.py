@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ def test_columns_that_say_nothing_are_named_once(caplog: pytest.LogCaptureFixtur
     data = load({**TABLE, "b": [7.0] * 6, "near": near, "country": [*"aaaabc"], "flag": [0, 0, 0, 1, 1, 1]})
     (told,) = [message for message in caplog.messages if "one value" in message]
     assert told == (
-        "the training rows hold one value, up to rounding, in 3 columns, which says nothing: "
+        "the training rows hold one value or none, up to rounding, in 3 columns, which says nothing: "
         "'b', 'near', 'country'"
     )
     assert data.spec.features == (8,)  # size, rooms and whether they are missing, 3 towns, country, flag
@@ -212,6 +213,20 @@ def test_columns_that_say_nothing_are_named_once(caplog: pytest.LogCaptureFixtur
     assert "one value" not in caplog.text
     load({**TABLE, "b": [7.0] * 6})
     assert "in 1 column, which says nothing: 'b'" in caplog.text
+
+
+@pytest.mark.parametrize("later", [1.0, "a"])
+def test_a_column_without_a_value_in_training_says_nothing(later: Any, caplog) -> None:
+    """Whatever its kind turns out to be: a fold of a sparse column may be empty."""
+    for last in ([later] * 2, [None] * 2):
+        caplog.clear()
+        data = load({**TABLE, "sparse": [None] * 4 + last})
+        assert "which says nothing: 'sparse'" in caplog.text
+        features = len(load().train.x.T)
+        rows = data.inputs({**TABLE, "sparse": [later] * 6})
+        assert not rows[:, features:].any()  # where its kind is known from other rows, an input that is 0
+    assert rows.shape[1] == features
+    assert from_plain(json.loads(json.dumps(data.columns.plain()))) == data.columns
 
 
 LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.arange(40.0) / 3}
@@ -263,17 +278,17 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
             for name in ("size", "price")
         ),
         ({**TABLE, "size": [1, 2, 3]}, {}, "different lengths"),
-        ({**TABLE, "size": [None] * 5 + [1.0]}, {}, "'size' has no value in any training row"),
         ({**TABLE, "size": [1j] * 6}, {}, "'size' holds values of type complex"),
         ({**TABLE, "size": [[1], [2], 3, 4, 5, 6]}, {}, "'size' holds values of type list"),
         (TABLE, {"test": [6]}, "whole numbers from 0 to 5"),
         (TABLE, {"test": [1, 1]}, "names a row twice"),
+        (TABLE, {"test": pandas.Series([0, 1, 0, 0, 1, 0])}, "test is a mask of numbers: make them booleans"),
         (TABLE, {"test": [1], "validation": [1, 2]}, "row 1 is in both"),
         (TABLE, {"test": 0.5, "validation": 0.5}, "leave none for training"),
         (TABLE, {"test": 1.0}, "less than 1"),
         (TABLE, {"test": {"size": [1.0]}}, "test has no column 'price'"),
         (TABLE, {"task": "ranking"}, "task must be one of"),
-        (LONG, {"target": "y", "test": 0.1}, "identifies the rows; leave it out with drop"),
+        (LONG, {"target": "y", "test": 0.1}, "identifies the rows; leave it out, or"),
         ("nowhere.csv", {}, f"there is no file nowhere.csv in {Path.cwd()}"),
         (Path(__file__).parent, {}, "data is a folder; name the .csv, .csv.gz or .parquet file in it"),
         (np.arange(3.0), {}, "array of shape"),
@@ -478,6 +493,17 @@ def test_whole_numbers_of_16_digits_are_categories_and_classes_of_their_own() ->
     assert data.train.y.tolist() == [i % 3 for i in range(60)]
 
 
+def test_the_target_goes_by_the_name_of_its_series() -> None:
+    frame = pandas.DataFrame({"a": SIZE, "price": TABLE["price"]})
+    x, y = frame[["a"]], frame["price"]
+    for target in (y, frame[["price"]]):
+        assert from_table(x, target).columns.targets == ("price",)
+    assert from_table(x, y, test=(x, y.to_numpy())).test is not None
+    assert from_table(x, y.rename(0)).columns.targets == ("y",)
+    with pytest.raises(ValueError, match="x has a column 'price' already, which y would overwrite"):
+        from_table(frame, y)
+
+
 @pytest.mark.parametrize("column", ["id", "y"])
 def test_whole_numbers_that_double_precision_rounds_are_no_categories(column: str) -> None:
     table = {"a": np.arange(60.0), "id": np.arange(60) % 3, "y": np.arange(60) % 3}
@@ -548,6 +574,19 @@ def test_numbers_that_pandas_calls_a_category_are_one() -> None:
         assert torch.equal(data.inputs(frame), data.inputs({"a": SIZE, "code": [0, 2, 1, 0, 2, 1]}))
     for data in (from_table(frame.assign(y=y), raw=["code"]), from_table(frame, y, raw=["code"])):
         assert data.train.x[:, -1].tolist() == [0, 2, 1, 0, 2, 1]
+
+
+@pytest.mark.parametrize("labels", [[1, 2], [0.5, 1.5]])
+def test_a_target_of_categories_is_one_of_classes(labels: list[float]) -> None:
+    x, y = {"a": SIZE}, pandas.Categorical(labels * 3)
+    named = pandas.Series(y, name="n")
+    for data in (
+        from_table(x, y), from_table(x, named), from_table(x, named.to_frame()), from_table(x | {"y": y}),
+        from_table(x | {"y": labels * 3}, categorical=["y"]),
+    ):  # fmt: skip
+        assert data.spec.task == "classification"
+        assert data.columns.classes == tuple(map(str, labels))
+    assert from_table(x, y, task="regression").spec.task == "regression"
 
 
 def test_pandas_na_in_an_array_is_missing() -> None:
@@ -642,6 +681,49 @@ def test_categorical_columns_of_a_file_keep_their_codes(tmp_path: Path) -> None:
     (kind,) = from_table(path, target="y", task="regression", categorical=["code"]).columns.kinds
     assert isinstance(kind, Categorical)
     assert kind.categories == ("007", "7")
+
+
+def test_codes_that_a_file_reads_as_numbers_are_told(tmp_path: Path, caplog) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("zip,part,y\n01067,0.5,1\n1067,0,3\n02999,1,2\n", encoding="utf-8")
+    from_table(path, target="y", task="regression")
+    (told,) = caplog.messages
+    assert told.startswith("column 'zip' is read as numbers, so '01067' is 1067; if these are codes, say cat")
+    caplog.clear()
+    for options in ({"categorical": ["zip"]}, {"drop": ["zip"]}):
+        from_table(path, target="y", task="regression", **options)
+    assert not caplog.records
+
+
+def test_categories_of_many_rows_are_looked_up_once_each(caplog) -> None:
+    """Comparing each row with each category took minutes."""
+    names = np.array([f"town {i % 3000}" for i in range(6000)], dtype=object)
+    looked_up = Counter[str]()
+
+    class Watched(Categorical):
+        def _known(self, text: str | None) -> str | None:
+            looked_up[str(text)] += 1
+            return super()._known(text)
+
+    kind = Watched.learn("town", names)
+    rows = np.array(["town 7", "new", None, "new", "town 2999"], dtype=object)
+    found = kind.inputs(rows)
+    share = np.full(3000, 1 / 3000)
+    expected = np.zeros((5, 3000))
+    for row, name in ((0, "town 7"), (4, "town 2999")):
+        expected[row] = (np.array(kind.categories) == name) - share
+    np.testing.assert_array_equal(found, expected)
+    assert looked_up == {"new": 1, "None": 1}
+    assert "2 of 5 rows hold a category that no training row has, such as 'new'" in caplog.text
+
+
+def test_categories_that_fill_the_memory_are_told(caplog, monkeypatch) -> None:
+    table = {"id": [f"{i // 2} a" for i in range(40)], "town": ["a", "b"] * 20, "y": np.arange(40) / 7}
+    monkeypatch.setattr("pyrobbb.data.columns.LARGE", 40 * 22 * 8)
+    from_table(table, target="y")
+    assert not caplog.records
+    from_table(table | {"flag": [True, False] * 20}, target="y")
+    assert "make 24 inputs, 7.68e-06 GB in double precision: column 'id' has 20; leave it out" in caplog.text
 
 
 def test_numbers_for_codes_that_no_number_tells_apart_are_refused() -> None:
