@@ -265,7 +265,9 @@ class Laplace(Descent):
         layers: `all`; or `last`, the module of the last parameter: the others stay at the mode.
         linearised: Predict with the linearised network; else with the network itself at the drawn weights.
         prior_scale: Of the prior around the mode, in units of the prior that found it: a factor on its
-            standard deviations, to be chosen by held-out rows or by `log_evidence`.
+            standard deviations, to be chosen by held-out rows or by `log_evidence`. This ranks priors by
+            the linearised model at its mode under each, while q stays around the old mode: train to that of
+            the chosen prior.
         init_loc: Where the weights start (`pyrobbb.initializers`).
     """
 
