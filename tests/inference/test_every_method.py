@@ -179,9 +179,7 @@ def test_options_that_a_method_cannot_follow_are_refused(method, options, reason
 def test_a_guide_of_another_method_is_refused():
     data, make = MODELS["classification"]
     model = make()
-    with pytest.raises(
-        ValueError, match="SGHMC keeps its posterior in EmpiricalGuide, not in MeanFieldNormal"
-    ):
+    with pytest.raises(ValueError, match="SGHMC keeps its posterior in SGHMCGuide, not in MeanFieldNormal"):
         fit(model, MeanFieldNormal(model), data, inference=METHODS["sghmc"], **FAST)
     with pytest.raises(ValueError, match="SGHMC makes its own guide: pass None as the guide, not <class"):
         fit(make, MeanFieldNormal, data, inference=METHODS["sghmc"], **FAST)

@@ -204,6 +204,24 @@ def test_sghmc_draws_from_the_exact_posterior_of_a_linear_model():
     torch.testing.assert_close(drawn.std(0), sd, rtol=0.35, atol=0.0)  # mean 0.032, sd 0.055
 
 
+@pytest.mark.parametrize(("B", "lr"), [(5, 0.02), (5, 1e-3), (N, 0.1)])
+def test_sghmc_says_by_how_much_the_noise_of_minibatches_widens_its_draws(B, lr, caplog):
+    model, data, _, mean = _linear()
+    model.network.weight.data.copy_(mean)
+    steps, draws, friction = 200, 100, 0.1
+    method = SGHMC(lr=lr, friction=friction, cycles=1, draws=draws, exploring=0.5)
+    whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    options = {"epochs": steps * B // N, "batch_size": B, "seed": 1, "fast": "eager", "progress": None}
+    guide = fit(model, None, whole, inference=method, **options).chains[0][1]
+    each = data.x * (data.y - data.x @ guide.stored.T).T[..., None] / NOISE**2  # gradients of each row
+    V = N**2 / B * each.var(1).mean(1) * (1 - B / N)
+    rates = [lr / N * (math.cos(math.pi * k / steps) + 1) / 2 for k in range(steps - draws, steps)]
+    excess = float((torch.tensor(rates) * V).mean()) / (2 * friction)
+    assert float(guide.excess.mean()) == pytest.approx(excess, rel=0.4)
+    said = f"about {(1 + float(guide.excess.mean())) ** 0.5:.1f} times too large"
+    assert (said in caplog.text) is (lr == 0.02)
+
+
 def test_a_sampler_s_posterior_is_its_chain():
     model, data, _, _ = _linear()
     guides = []
