@@ -916,7 +916,7 @@ def test_a_raw_column_comes_as_it_stands_and_last() -> None:
     ("options", "message"),
     [
         ({"raw": ["yers"]}, "raw: the table has no column 'yers'; it has years, a, n"),
-        ({"raw": ["n"]}, "target: n must not be in drop, categorical or raw"),
+        ({"raw": ["n"]}, "target: n must not be in drop or raw"),
         ({"weights": "n"}, "weights: 'n' is the target; name another column"),
         ({"raw": ["a", "a"]}, "raw: a, a: name each once, and nowhere else"),
         ({"raw": ["a"], "drop": ["a"]}, "raw: a: name each once, and nowhere else"),
