@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
@@ -39,6 +39,8 @@ def as_frame(
     source: Any,
     texts: Mapping[str, Collection[str | None]] | None = None,
     used: Callable[[str], bool] = lambda column: True,
+    *,
+    blank_end: bool = True,
 ) -> Frame:
     """The columns of `source`, each float64 or text, all of one length.
 
@@ -49,6 +51,8 @@ def as_frame(
         texts: Columns that a file must not turn into numbers, as "007" and "7" would be one; each with the
             categories that it is known to have, of which none stands for a missing value.
         used: Whether a column is; others may hold what they like, such as dates, and come as missing values.
+        blank_end: Whether blank rows at the end of a file count, as for predictions; where there must be a
+            target they are what spreadsheets leave.
 
     Raises:
         ValueError: It is none of these, its columns differ in length, or a name occurs twice.
@@ -58,7 +62,7 @@ def as_frame(
     columns: Iterable[tuple[Any, Any]]
     if isinstance(source, Path):
         known = texts or {}
-        cells = _read_csv(name, source)
+        cells = _read_csv(name, source, blank_end)
         columns = [(key, _parsed(key, each, known.get(key)) if used(key) else each) for key, each in cells]
     elif isinstance(source, Mapping):
         check_same_rows({name: source})
@@ -308,7 +312,7 @@ def _columns_of_array(name: str, source: Any) -> Iterable[tuple[str, Any]]:
     return [(str(i), array[:, i]) for i in range(array.shape[1])]
 
 
-def _read_csv(name: str, path: Path) -> list[tuple[str, Sequence[str]]]:
+def _read_csv(name: str, path: Path, blank_end: bool) -> list[tuple[str, Sequence[str]]]:
     """The columns of a comma-separated file, each as its cells.
 
     A first line of numbers and missing values is a row and not a head; the columns are then called "0", "1",
@@ -317,14 +321,18 @@ def _read_csv(name: str, path: Path) -> list[tuple[str, Sequence[str]]]:
     if _kind(path) != "csv":
         raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)  # else two stray quotes make one cell of the rows between
+        read: list[str] = []  # the lines of the file that make one row
+        reader = csv.reader(_noted(file, read))
         lines: list[tuple[int, tuple[str, ...]]] = []
         first = 1
         try:
             for row in reader:
                 if row:  # a tuple of text, unlike a list, costs the garbage collector one look
                     lines.append((first, tuple(map(str.strip, row))))
+                if len(read) > 1:
+                    _check_quotes(read)
                 first = reader.line_num + 1
+                read.clear()
         except csv.Error as error:
             raise ValueError(
                 f"{path}: the row from line {first} on: {error}; is a quote open, or not doubled in a quoted "
@@ -336,7 +344,7 @@ def _read_csv(name: str, path: Path) -> list[tuple[str, Sequence[str]]]:
             raise ValueError(
                 f"{path} is not a whole gzip file ({error}); compress or copy it anew"
             ) from error
-    while lines and len(lines[-1][1]) > 1 and not any(lines[-1][1]):  # as spreadsheets leave at the end
+    while not blank_end and lines and len(lines[-1][1]) > 1 and not any(lines[-1][1]):
         lines.pop()
     if not lines:
         raise ValueError(f"{path} is empty")
@@ -356,6 +364,18 @@ def _read_csv(name: str, path: Path) -> list[tuple[str, Sequence[str]]]:
         )  # fmt: skip
     columns = zip(*rows, strict=True) if rows else ((),) * len(head)
     return [*zip(head, columns, strict=True)]
+
+
+def _noted(lines: Iterable[str], read: list[str]) -> Iterator[str]:
+    for line in lines:
+        read.append(line)
+        yield line
+
+
+def _check_quotes(row: Iterable[str]) -> None:
+    """csv.Error if stray quotes made one row of several lines; blanks may follow a quote that closes."""
+    for _ in csv.reader((re.sub(r'"\s+(?=,|$)', '"', line) for line in row), strict=True):
+        pass
 
 
 def _kind(path: Path) -> str:

@@ -31,7 +31,7 @@ def split_rows(
     parts = {part: take(frame, own) for part, own in numbered(given, rows_of(frame), seed).items()}
     for part, asked in given.items():
         if not of_the_rows(asked):
-            parts[part] = as_frame(part, asked, texts, frame.__contains__)
+            parts[part] = as_frame(part, asked, texts, frame.__contains__, blank_end=False)
     return parts
 
 

@@ -123,7 +123,7 @@ class Table:
         refuse_tensor("the table", self.source)
         source = opened("the table", self.source)
         texts = self._texts(source)
-        frame = as_frame("the table", source, texts, lambda column: column not in self.drop)
+        frame = as_frame("the table", source, texts, lambda column: column not in self.drop, blank_end=False)
         targets = self._targets(frame)
         self._check_names(frame, targets)
         frame = {name: column for name, column in frame.items() if name not in self.drop}

@@ -459,10 +459,26 @@ def test_files_of_another_form_are_refused(content: bytes, message: str, tmp_pat
 
 def test_quoted_cells_are_whole_and_blank_rows_at_the_end_are_none(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text('a,b\n"1,5","say ""x"""\n,\n"two\nlines",5" \n , \n,\n\n')
+    for blank_end in (False, True):
+        frame = as_frame("table", tmp_path / "rows.csv", blank_end=blank_end)
+        none = [None, None] if blank_end else []
+        assert {name: [*column] for name, column in frame.items()} == {
+            "a": ["1,5", None, "two\nlines", *none], "b": ['say "x"', None, '5"', *none]
+        }  # fmt: skip
+
+
+def test_blank_rows_at_the_end_of_a_file_are_predicted_and_not_trained_on(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,y\n1,0.5\n2,1.5\n3,2.5\n,\n,\n")
+    data = from_table(tmp_path / "rows.csv", validation=tmp_path / "rows.csv")
+    assert data.validation is not None
+    assert len(data.train) == len(data.validation) == 3
+    assert data.inputs(tmp_path / "rows.csv")[:, 0].isfinite().tolist() == [True] * 5
+
+
+def test_blanks_may_follow_a_quote(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text('"name" ,"y"\n"Ann" ,1\n"B\nC"\t,"2" \n', newline="\r\n")
     frame = as_frame("table", tmp_path / "rows.csv")
-    assert {name: [*column] for name, column in frame.items()} == {
-        "a": ["1,5", None, "two\nlines"], "b": ['say "x"', None, '5"']
-    }  # fmt: skip
+    assert {name: [*column] for name, column in frame.items()} == {"name": ["Ann", "B\r\nC"], "y": [1, 2]}
 
 
 def test_columns_may_be_called_by_number_and_must_be_lists() -> None:
