@@ -238,13 +238,31 @@ def _has_slopes(model: BayesianNetwork, x: Tensor) -> bool:
 
 
 def _mixes_in_training(model: BayesianNetwork, x: Tensor) -> bool:
-    """Whether the last row's output has slopes along other rows in the layers' own modes.
+    """Whether the last row's output depends on other rows in the layers' own modes, by slopes or by values.
 
-    Unlike values, slopes between rows are 0 under dropout, too.
+    Values, which a detached mean shows in, are compared in batches of one size, where dropout is the same.
+    Each call is of a copy, as it may change buffers and counters in training mode.
     """
-    with suppress(RuntimeError, ValueError):  # a network may train that has no slopes by x
-        return _has_slopes(own_copy(model), x)  # a call in training mode may change buffers and counters
+
+    def last(rows: Tensor) -> Tensor:
+        with torch.no_grad(), isolated(0, device=x.device):
+            return own_copy(model).apply_network(weights, rows)[-1]
+
+    weights = model.prior_draw()
+    weights = {name: weights[name] for name in model.sites}
+    # a network may train that has no slopes by x, or has no values at such a draw
+    with suppress(RuntimeError, ValueError):
+        if _has_slopes(own_copy(model), x):
+            return True
+    with suppress(RuntimeError, ValueError):
+        first, again, beside_itself = (last(rows) for rows in (x, x, x[-1:].repeat_interleave(len(x), 0)))
+        return torch.equal(first, again) and not _near(first, beside_itself)
     return False
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    """Whether two outputs are the same up to rounding, of a batch of another size, too."""
+    return torch.allclose(one, other, rtol=1e-2, atol=1e-3 * float(one.abs().max()))
 
 
 def _check_own_parameters(model: BayesianNetwork, x: Tensor) -> None:
@@ -255,9 +273,7 @@ def _check_own_parameters(model: BayesianNetwork, x: Tensor) -> None:
             drawn, again = (model.apply_network(weights, x) for _ in range(2))
         with isolated(0, device=x.device):
             plain = network_with(model, weights)(x)
-    if torch.equal(drawn, again) and not torch.allclose(
-        drawn, plain, rtol=1e-2, atol=1e-3 * float(drawn.abs().max())
-    ):
+    if torch.equal(drawn, again) and not _near(drawn, plain):
         raise ValueError(
             "the network gives a different output with drawn weights than with parameters of the same "
             "values: its forward must not read parameters() or state_dict(), which do not contain drawn "
@@ -272,7 +288,7 @@ def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
         alone, again = (model.apply_network(model.initial(), x[-1:])[0] for _ in range(2))
         beside = model.apply_network(model.initial(), x)[-1]
     random = not torch.equal(alone, again)  # a network with noise of its own cannot be compared
-    moved = not random and not torch.allclose(alone, beside, rtol=1e-2, atol=1e-3 * float(alone.abs().max()))
+    moved = not random and not _near(alone, beside)
     with evaluating(model):
         moved = moved or _has_slopes(model, x)
     if moved:
