@@ -25,7 +25,7 @@ from experiments import report as page
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, declarations, innermost, loggers
 from experiments._runner.command import RESUMES, ended_in_a_line, quiet_if_unread
-from experiments._runner.folder import claimed, read_metrics
+from experiments._runner.folder import CLAIMING, claimed, read_metrics
 from experiments._runner.own_parts import (
     drop_inherited,
     given_to_hydra,
@@ -97,7 +97,8 @@ def _draw(config: DictConfig, folder: Path, *, finished: bool) -> str:
     """The figures and the page that are not there yet; what there is to say of them."""
     for place in (folder, folder / "figures"):  # a command killed at either left parts
         remove_partial_files(place)
-    (folder / ERROR).unlink(missing_ok=True)
+    for name in (ERROR, CLAIMING):  # and at a claim its lock
+        (folder / name).unlink(missing_ok=True)
     bayesian = (folder / "posterior.nc").exists()  # a point estimate has no posterior to analyse
     if config.get("figures", True) and bayesian and not analyse.has_figures(folder):
         analyse.figures(folder, trust=True)  # of this very configuration

@@ -5,7 +5,7 @@ YAML is merged key by key, so a user's `data: {_target_: mine.Data}` stands on t
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -15,7 +15,15 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, open_dict
 from yaml import YAMLError
 
-from experiments._runner.build import DECLARATIONS, ConfigError, declarations, key_of, keywords
+from experiments._runner.build import (
+    DECLARATIONS,
+    KNOWN,
+    NOT_OF_THE_RUN,
+    ConfigError,
+    declarations,
+    key_of,
+    keywords,
+)
 from pyrobbb._support.text import one_line
 from pyrobbb.inference import SVI
 from pyrobbb.inference.method import Inference
@@ -138,15 +146,16 @@ def loaded(path: Path) -> dict[Any, Any]:
 
 
 def own_content(folder: Path, name: str, within: tuple[Path, ...] = ()) -> dict[Any, Any]:
-    """A configuration of the user's, with those of the same folder that it builds on.
+    """A configuration of the user's, with those of their own that it builds on.
 
     Args:
         folder: Where they lie.
-        name: The configuration's; of one that is not there, such as ours, there is no content.
+        name: The configuration's, as a path from there; one that is not there, as ours, has no content.
         within: The files among whose defaults it is.
 
     Raises:
-        ConfigError: A file is among its own defaults, or gives a component as a name or a list.
+        ConfigError: A file is among its own defaults, has some that are no list, or gives a component, an
+            experiment or callbacks as a name or a list.
     """
     path = folder / f"{name.removesuffix('.yaml').lstrip('/')}.yaml"
     if not path.is_file():
@@ -155,18 +164,22 @@ def own_content(folder: Path, name: str, within: tuple[Path, ...] = ()) -> dict[
         names = " -> ".join(each.stem for each in (*within[within.index(path) :], path))
         raise ConfigError(f"{path.name} is among its own defaults: {names}; leave it out there")
     content, found = loaded(path), dict[Any, Any]()
-    for entry in content.get("defaults", []):
-        if isinstance(entry, str) and entry != "_self_":
-            found |= own_content(folder, entry, (*within, path))
+    defaults = content.pop("defaults", [])
+    if not isinstance(defaults, list):
+        raise ConfigError(
+            f"{path.name}: defaults must be a list, got {defaults}; leave it out if there are none"
+        )
+    for entry in defaults:
+        if isinstance(entry, str) and entry != "_self_":  # relative to the file's own folder, as in Hydra
+            found |= own_content(folder, str(PurePosixPath("/", name).parent / entry), (*within, path))
+    found["defaults"] = [*found.get("defaults", []), *defaults]
     for group, part in content.items():
-        if not isinstance(part, dict | None) and "${" not in str(part) and declarations(str(group)):
+        named = group in {*KNOWN, *NOT_OF_THE_RUN} and declarations(group)
+        if named and not isinstance(part, dict | None) and "${" not in str(part):
             raise ConfigError(
-                f"{path.name}: {group} must be a mapping, of values to change or with {TARGET}, got {part!r}"
-                f"; one of ours is named among the defaults, `- override {group}: NAME`"
+                f"{path.name}: {group} must be a mapping of values here, got {part!r}; one of ours is named "
+                f"among the defaults, `- override {group}: NAME`"
             )
         inner = found.get(group)
-        if isinstance(part, dict) and isinstance(inner, dict):
-            found[group] = {**inner, **part}
-        else:
-            found[group] = [*(inner or []), *part] if group == "defaults" else part
+        found[group] = {**inner, **part} if isinstance(part, dict) and isinstance(inner, dict) else part
     return found

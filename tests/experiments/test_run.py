@@ -21,7 +21,8 @@ from experiments._runner import folder as folder_module
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, changes
 from experiments._runner.compose import declared
-from experiments._runner.folder import claim, differences
+from experiments._runner.folder import CLAIMING, claim, differences
+from experiments._runner.own_parts import own_content
 from experiments._runner.reopen import reopen
 from models.mlp import mlp
 from paths import ROOT
@@ -308,12 +309,15 @@ def test_of_two_processes_one_draws_and_both_say_what_was_found(tmp_path, capsys
     run_module.execute(config_, quiet=True)
     (tmp_path / "figures" / "weights.png").unlink()
     (part := tmp_path / "figures" / ".weights.png.1-ab.part").write_text("half")
+    (lock := tmp_path / CLAIMING).touch()  # of a command killed at its claim
     with locked(tmp_path):
         run_module.execute(config_)
     assert "another process is working in" in capsys.readouterr().err
     assert part.exists()
+    assert lock.exists()
     run_module.execute(config_)
     assert not part.exists()
+    assert not lock.exists()
     assert (tmp_path / "figures" / "weights.png").exists()
 
 
@@ -571,11 +575,20 @@ def test_what_is_wrong_on_the_command_line_is_said_in_plain_words(arguments, sai
         ),
         *(
             (
-                f"defaults: [run, _self_]\nprior: {part}\n",
-                f"mine.yaml: prior must be a mapping, of values to change or with _target_, got {said}; "
-                f"one of ours is named among the defaults, `- override prior: NAME`",
+                f"defaults: [run, _self_]\n{group}: {part}\n",
+                f"mine.yaml: {group} must be a mapping of values here, got {said}; "
+                f"one of ours is named among the defaults, `- override {group}: NAME`",
             )
-            for part, said in (("laplace", "'laplace'"), ("[{scale: 1}]", "[{'scale': 1}]"))
+            for group, part, said in (
+                ("prior", "laplace", "'laplace'"),
+                ("prior", "[{scale: 1}]", "[{'scale': 1}]"),
+                ("callbacks", "[]", "[]"),
+                ("experiment", "mnist", "'mnist'"),
+            )
+        ),
+        (
+            "defaults: [run, _self_]\nresults: claims\n",
+            "results: a run has no such key",
         ),
     ],
 )
@@ -587,6 +600,21 @@ def test_what_is_wrong_in_a_file_of_ones_own_is_said_in_plain_words(
     with pytest.raises(SystemExit, match="2"):
         run_module.main()
     assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_defaults_of_a_file_in_a_folder_lie_there(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "mine.yaml").write_text("defaults: [run, sub/base, _self_]\n")
+    (tmp_path / "sub" / "base.yaml").write_text("defaults: [mine]\nepochs: 2\n")
+    (tmp_path / "sub" / "mine.yaml").write_text("seed: 2\n")
+    found = own_content(tmp_path, "mine")
+    assert found == {"defaults": ["mine", "run", "sub/base", "_self_"], "seed": 2, "epochs": 2}
+    (tmp_path / "sub" / "mine.yaml").write_text("defaults: [/mine]\n")
+    with pytest.raises(ConfigError, match="its own defaults: mine -> base -> mine -> mine; leave it out"):
+        own_content(tmp_path, "mine")
+    (tmp_path / "sub" / "mine.yaml").write_text("defaults:\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: defaults must be a list, got None; leave it out if"):
+        own_content(tmp_path, "mine")
 
 
 def test_a_sweep_may_be_asked_for_anywhere_among_the_arguments(monkeypatch):
