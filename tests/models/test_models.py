@@ -36,7 +36,7 @@ def test_the_papers_networks(hidden: int, count: int) -> None:
 def test_inputs_that_are_not_scaled_are_for_networks_of_ones_own(make: Callable[..., Any]) -> None:
     table = {"years": [300.0, 50.0, 70.0, 10.0], "a": [1.0, 2.0, 3.0, 5.0], "n": [0, 2, 1, 4]}
     spec = from_table(table, target="n", task="regression", raw=["years"]).spec
-    with pytest.raises(ValueError, match=r"but the last 1 come as they stand \(data.raw\), not scaled"):
+    with pytest.raises(ValueError, match=r"but the last 1 are not scaled \(data.raw\)"):
         make(spec, PRIOR, likelihoods.Poisson())
 
 

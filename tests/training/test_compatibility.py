@@ -334,7 +334,7 @@ class Running(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:
-            now = 0.9 * self.mean + 0.1 * x.mean(0)
+            now = 0.9 * self.mean + 0.1 * x.detach().mean(0)
             self.mean = self.mean.copy_(now) if self.in_place else now
         return self.linear(x - self.mean)
 
