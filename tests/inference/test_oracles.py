@@ -208,7 +208,7 @@ def test_sghmc_draws_from_the_exact_posterior_of_a_linear_model():
 def test_sghmc_says_by_how_much_the_noise_of_minibatches_widens_its_draws(B, lr, caplog):
     model, data, _, mean = _linear()
     model.network.weight.data.copy_(mean)
-    steps, draws, friction = 200, 100, 0.1
+    steps, draws, friction = 800, 400, 0.1
     method = SGHMC(lr=lr, friction=friction, cycles=1, draws=draws, exploring=0.5)
     whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
     options = {"epochs": steps * B // N, "batch_size": B, "seed": 1, "fast": "eager", "progress": None}
@@ -217,7 +217,7 @@ def test_sghmc_says_by_how_much_the_noise_of_minibatches_widens_its_draws(B, lr,
     V = N**2 / B * each.var(1).mean(1) * (1 - B / N)
     rates = [lr / N * (math.cos(math.pi * k / steps) + 1) / 2 for k in range(steps - draws, steps)]
     excess = float((torch.tensor(rates) * V).mean()) / (2 * friction)
-    assert float(guide.excess.mean()) == pytest.approx(excess, rel=0.4)
+    assert float(guide.excess.mean()) == pytest.approx(excess, rel=0.5)  # sd 0.08
     said = f"about {(1 + float(guide.excess.mean())) ** 0.5:.1f} times too large"
     assert (said in caplog.text) is (lr == 0.02)
 
