@@ -41,9 +41,9 @@ def test_stacking_counts_rows_by_their_weights():
 
 @pytest.mark.parametrize("scale", [1e-9, 1e6])
 def test_stacking_does_not_depend_on_the_scale_of_row_weights(scale: float) -> None:
-    scores = normal(3, 500, dtype=torch.float64)
+    scores = normal(3, 500, dtype=torch.float64) + torch.tensor([[0.5], [0.0], [0.0]])
     expected = stacked(scores)
-    assert float(expected.max()) > 0.34
+    assert float(expected[0]) > 0.4  # over 20 seeds: mean 0.73, sd 0.06
     torch.testing.assert_close(stacked(scores, [scale] * 500), expected, rtol=0, atol=1e-6)
 
 
