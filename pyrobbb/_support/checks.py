@@ -46,7 +46,7 @@ def not_a_number(make: Callable[..., Any], given: Mapping[str, Any]) -> str:
     """
     for name, option in signature(make).parameters.items():
         kind = type(option.default) if option.annotation is Parameter.empty else option.annotation
-        if NUMBER.match(str(kind)) and isinstance(given.get(name), str | Sequence | Mapping):
+        if NUMBER.match(str(kind)) and isinstance(given.get(name), Sequence | Mapping):
             return f"{name} must be a number, got {given[name]!r}"
     return ""
 

@@ -73,7 +73,7 @@ class NoisySine:
         checks.keep(self, N=checks.count("N", self.N))
         _check_common(self)
         try:
-            low, high = self.gap or (0.0, 0.5)
+            low, high = (0.0, 0.5) if self.gap is None else self.gap
             right = -1 < low < high < 1
         except (TypeError, ValueError):  # not two, or not numbers
             right = False

@@ -33,16 +33,16 @@ def validate(
     Raises:
         NonFiniteOutputError: The output for a row is NaN; in every process, whichever has the row.
     """
-    x, y = ranks.shard(part.x), ranks.shard(part.y)
-    weights = None if part.weights is None else ranks.shard(part.weights)
-    share = len(y) / len(part) if weights is None else float(weights.sum() / part.counts.sum())
+    every = part.counts.double()
+    x, y, counts = ranks.shard(part.x), ranks.shard(part.y), ranks.shard(every)
+    share = float(counts.sum() / every.sum())
     totals = torch.zeros(2, dtype=torch.float64)
     lost = None
     if share:
         posterior = Posterior([(model, guide)])
         try:
             prediction = posterior.predict(x, y, draws=max(draws, 1), mean_weights=draws == 0, seed=seed)
-            means = [row_mean(each, weights) for each in (prediction.losses(y), -prediction.log_predictive)]
+            means = [row_mean(each, counts) for each in (prediction.losses(y), -prediction.log_predictive)]
             totals += share * torch.tensor(means, dtype=torch.float64)
         except NonFiniteOutputError as reason:  # the others would wait for this process
             rows = f" (of rows {ranks.rank}, {ranks.rank + ranks.size} and so on)" if ranks.size > 1 else ""

@@ -543,6 +543,7 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
             "data: gap must be two numbers in order, between -1 and 1, got",
         ),
         (["data=noisy_sine", "data.gap=[a,b]"], "data: gap must be two numbers in order, between -1 and 1"),
+        (["data=noisy_sine", "data.gap=[]"], "data: gap must be two numbers in order, between -1 and 1"),
         (["rates.rho=10"], "rates.rho: there is no such key; +rates.rho=... adds it"),
     ],
 )
