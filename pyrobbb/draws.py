@@ -114,6 +114,12 @@ def is_point(guide: nn.Module) -> bool:
     return isinstance(guide, AutoDelta) or bool(getattr(guide, "is_point", False))
 
 
+def distinct(chains: Iterable[FittedChain], draws: int) -> int:
+    """`draws` of each chain, or fewer, so that none is there twice: of samplers as many as each kept."""
+    kept = (int(getattr(guide, "kept", 0)) for _, guide in chains)
+    return min([draws, *filter(None, kept)])
+
+
 def order(chain: FittedChain, draws: int, seed: int = 0) -> list[int] | None:
     """The first `draws` in the order in which a sampler drew them; None of a guide with independent draws."""
     guide: Any = chain[1]

@@ -144,6 +144,18 @@ def test_levels_that_single_precision_rounds(level: float) -> None:
     assert stats.norm(DRAWS.numpy(), 0.2).cdf(float(mixed)).mean() == pytest.approx(level, rel=1e-3)
 
 
+def test_quantiles_are_the_same_after_the_mean() -> None:
+    """Asked for it, torch's mixture keeps its probabilities in single precision, where alone they sum to 1."""
+    outputs = torch.randn(1, 8, 20, generator=torch.Generator().manual_seed(0))
+    first, again = (
+        ValuePrediction.of([likelihoods.NormalMixture(10, scale=0.2)(outputs)], None, lambda d, y: y)
+        for _ in range(2)
+    )
+    assert again.mean.isfinite().all()
+    levels = [0.025, 1 - 1e-8]
+    assert torch.allclose(first.predictive_quantiles(levels), again.predictive_quantiles(levels), rtol=1e-6)
+
+
 def test_levels_may_be_a_tensor() -> None:
     one = prediction(likelihoods.Normal(scale=0.2))
     for quantiles in (one.predictive_quantiles, one.function_quantiles):

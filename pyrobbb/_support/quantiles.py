@@ -204,7 +204,8 @@ def _through(base: Any, transforms: Sequence[Any], value: Tensor) -> Tensor:
 
 def _of_mixture(part: MixtureSameFamily, value: Tensor) -> Tensor:
     each = cdf(part.component_distribution, value[..., None])
-    return (part.mixture_distribution.probs * each).sum(-1)
+    probs = part.mixture_distribution.probs  # those that torch kept in single precision sum to 1 in it alone
+    return (probs / probs.sum(-1, keepdim=True) * each).sum(-1)
 
 
 def _limited(allowed: Any, inside: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from pyrobbb._support.distribution_parts import support_of, univariate
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.data.columns import Columns, Names, Numeric, Raw
 from pyrobbb.data.dataset import Dataset, Split
-from pyrobbb.draws import order
+from pyrobbb.draws import distinct, order
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.layer_summary import LEVELS, as_numpy, variational
 from pyrobbb.evaluation.metrics import entropy
@@ -104,9 +104,8 @@ def to_groups(
     places = shuffled[: checks.count("observations", observations)].sort().values
     rows = data.train.take(places.to(data.train.x.device))
     prior = Posterior([(posterior.model, posterior.model)])  # the model without data draws from the prior
-    samplers: list[Any] = [guide for _, guide in posterior.chains if hasattr(guide, "kept")]
-    kept = min((int(guide.kept) for guide in samplers), default=0)
-    if 0 < kept < draws:  # more would repeat some, which R-hat and the effective sample size take for new
+    if (kept := distinct(posterior.chains, draws)) < draws:
+        # more would repeat some, which R-hat and the effective sample size take for new
         logger.info("each chain's sampler kept %d draws, which are exported, not %d", kept, draws)
         draws = kept
     own = mixed_seed(seed, -2)  # else the prior's draws are the posterior's, moved and scaled
@@ -141,8 +140,9 @@ def to_groups(
             "once"
         )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
-    if kept and all(hasattr(guide, "diverging") for _, guide in posterior.chains):
-        each = [guide.diverging[[guide.place(s, seed) for s in range(draws)]] for guide in samplers]
+    guides: list[Any] = [guide for _, guide in posterior.chains]
+    if all(hasattr(guide, "diverging") for guide in guides):
+        each = [guide.diverging[[guide.place(s, seed) for s in range(draws)]] for guide in guides]
         groups["sample_stats"] = {"diverging": np.stack([as_numpy(chain) for chain in each])}
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)

@@ -9,7 +9,7 @@ from torch import Tensor
 from pyrobbb._support.distribution_parts import unmasked
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.draws import order
+from pyrobbb.draws import distinct, order
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
@@ -29,9 +29,10 @@ def function_values(model: BayesianNetwork, weights: Weights, x: Tensor) -> Tens
 def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: int = 0) -> np.ndarray:
     """`function_values` at `x` by restart and draw, `(chains, draws, G, *grid, width)`.
 
-    All of them are held in memory at once, so `x` should be a few hundred chosen inputs.
+    Of samplers no more draws than each kept. All of them are held in memory at once, so `x` should be a few
+    hundred chosen inputs.
     """
-    each = []
+    each, draws = [], distinct(posterior.chains, draws)
     for c, (model, guide) in enumerate(posterior.chains):
         weights = posterior.draw(draws, chain=c, seed=seed)
         with torch.no_grad(), evaluating(model):

@@ -23,6 +23,7 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, evenly_spaced
+from pyrobbb.draws import is_point
 from pyrobbb.evaluation.diagnostics import function_draws, function_values
 from pyrobbb.posterior import Posterior
 
@@ -86,7 +87,7 @@ def simulation_based_calibration(
         fit: Gives the posterior of a data set, with a seed: `lambda data, seed: fit(model(), ...)`.
         repeats: M.
         points: G, inputs at which functions are compared, spread over the training rows.
-        draws: Of each posterior.
+        draws: Of each chain; fewer where a sampler kept fewer, or all draws are alike.
         seed: Decides the simulated data; fit m gets `seed + m`.
 
     Raises:
@@ -107,8 +108,10 @@ def simulation_based_calibration(
             truth = function_values(model, true, where)
         simulated = replace(data, train=replace(data.train, y=y), validation=None, test=None)
         posterior = fit(simulated, seed + m)
-        drawn = function_draws(posterior, where, draws=draws, seed=seed + m)  # common ones would look biased
+        points_alone = all(is_point(guide) for _, guide in posterior.chains)
+        # seeds in common would look biased, and draws that are repeated would count as new
+        drawn = function_draws(posterior, where, draws=1 if points_alone else draws, seed=seed + m)
         known = truth.cpu().numpy()
         below = ((drawn < known) + 0.5 * (drawn == known)).mean(1)  # a tie counts half
         every.append(np.average(below, axis=0, weights=posterior.chain_weights))
-    return Calibration(np.stack(every), draws * len(drawn))
+    return Calibration(np.stack(every), drawn.shape[0] * drawn.shape[1])

@@ -23,6 +23,7 @@ from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
 from pyrobbb.evaluation.sbc import Calibration, simulation_based_calibration
 from pyrobbb.inference import MAP, Laplace
+from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.initializers import rho_of
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.trainer import fit
@@ -164,6 +165,24 @@ def test_an_exact_posterior_covers_half_with_any_number_of_draws(draws: int) -> 
     assert Calibration(ranks, draws).covered == pytest.approx(0.5, abs=1e-12)
     narrow = Calibration(np.array([0.0, 1.0])[:, None, None], draws)
     assert narrow.covered == pytest.approx(max(0.0, 1 - 0.25 * (draws + 1)), abs=1e-12)
+
+
+def test_simulated_data_count_only_draws_that_differ() -> None:
+    """A sampler that kept two is not asked for more, nor a point for more than itself."""
+
+    def sampled(made: Dataset, seed: int) -> Posterior:
+        model = linear()
+        guide = EmpiricalGuide(model, 5)
+        for value in (-1e4, 1e4):
+            guide.keep(torch.full((D,), value))
+        return Posterior([(model, guide)] * 3)
+
+    def points(made: Dataset, seed: int) -> Posterior:
+        model = linear()
+        return Posterior([(model, MAP().guide(model, None))] * 5)
+
+    assert simulation_based_calibration(linear(), orthogonal(), sampled, repeats=2, points=3).draws == 3 * 2
+    assert simulation_based_calibration(linear(), orthogonal(), points, repeats=2, points=3).draws == 5
 
 
 def test_notes_of_a_normal_and_of_a_point() -> None:
