@@ -13,7 +13,6 @@ from pyrobbb._support.random_state import isolated
 
 BISECTIONS = 64  # as many as a double has bits
 CLOSE = 1e-12  # of the quantile
-DOUBLINGS = 1100  # more than the exponents of double precision
 SAMPLES = 10_000  # of y at each input, for quantiles of distributions that have no cdf
 VALUES = 2**25  # of these at most, in memory at once
 
@@ -133,25 +132,22 @@ def _ascends(transform: Any) -> bool:
 
 
 def _bracket(part: Any, level: Tensor) -> tuple[Tensor, Tensor]:
-    """Two values between which a distribution that has a cdf alone has its quantile."""
+    """Two values between which a distribution that has a cdf alone has its quantile.
+
+    They are those of Chebyshev's inequality where the cdf agrees, else the ends of what it can be.
+    """
     if part.event_shape:
         raise NotImplementedError("a vector has no quantiles")
     least, most = (end.to(level).expand(part.batch_shape) for end in _bounds(part.support, level))
     if float(level) in (0, 1):
         return (most, most) if float(level) else (least, least)
     centre, width = _stated(part, "mean", 0.0, level), _stated(part, "stddev", 1.0, level)
-    width = torch.where(width > 0, width, 1.0)
+    reach = width / torch.minimum(level, 1 - level).sqrt()
+    low, high = centre - reach, centre + reach
     if part.support.is_discrete:  # a cdf is for whole numbers there
-        centre, width = centre.floor(), width.ceil()
-    low, high = torch.maximum(centre - width, least), torch.minimum(centre + width, most)
-    for _ in range(DOUBLINGS):
-        above, short = (cdf(part, low) >= level) & (low > least), (cdf(part, high) < level) & (high < most)
-        if not bool((above | short).any()):
-            break
-        width = 2 * width
-        low = torch.where(above, torch.maximum(centre - width, least), low)
-        high = torch.where(short, torch.minimum(centre + width, most), high)
-    return low, high
+        low, high = low.floor(), high.ceil()
+    low, high = torch.maximum(low, least), torch.minimum(high, most)
+    return torch.where(cdf(part, low) < level, low, least), torch.where(cdf(part, high) < level, most, high)
 
 
 def _stated(part: Any, name: str, otherwise: float, like: Tensor) -> Tensor:
