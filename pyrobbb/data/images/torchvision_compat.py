@@ -26,13 +26,10 @@ def import_torchvision() -> ModuleType:
     try:
         return importlib.import_module("torchvision")
     except RuntimeError as error:
-        if MISSING not in str(error):
+        if _declared or MISSING not in str(error):
             raise ImportError(f"torchvision cannot be imported: {error}") from error
     library = torch.library.Library("torchvision", "DEF")
     for operator in ("nms", "qnms"):
         library.define(operator + SCHEMA)
     _declared.append(library)
-    try:
-        return importlib.import_module("torchvision")
-    except RuntimeError as error:
-        raise ImportError(f"torchvision cannot be imported: {error}") from error
+    return import_torchvision()
