@@ -217,6 +217,7 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
     each = [posterior.predict(test.x, draws=draws, chains=[c], seed=seed, sample=True) for c in chains]
     groups["predictions"] = {"y": np.stack([_samples(p) for p in each])}
     constant = {"y": _columns(test.y, 1, whole=_whole(each[0]))}
+    shown = torch.arange(len(test))
     if isinstance(each[0], ClassPrediction) and each[0].probs.dim() == 2:
         probs = _mixed([p.probs for p in each], posterior.chain_weights)
         uncertainty = entropy(probs)
@@ -226,14 +227,11 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
         constant["expected_entropy"] = as_numpy(
             _mixed([p.expected_entropy for p in each], posterior.chain_weights)
         )
-        constant["x"] = as_numpy(test.x[shown.to(test.x.device)].flatten(1))
-        constant["shown_row"] = as_numpy(shown)
-    else:
-        if isinstance(each[0], ValuePrediction):
-            groups["predictions"]["mean"] = np.stack([_one_target(as_numpy(p.means), 2) for p in each])
-            constant |= _exact(posterior.predict(test.x, draws=draws, seed=seed))
-        constant["x"] = as_numpy(test.x.flatten(1))
-        constant["shown_row"] = np.arange(len(test))
+    elif isinstance(each[0], ValuePrediction):
+        groups["predictions"]["mean"] = np.stack([_one_target(as_numpy(p.means), 2) for p in each])
+        constant |= _exact(posterior.predict(test.x, draws=draws, seed=seed))
+    constant["x"] = as_numpy(test.x[shown.to(test.x.device)].flatten(1))
+    constant["shown_row"] = as_numpy(shown)
     groups["predictions_constant_data"] = constant
 
 
