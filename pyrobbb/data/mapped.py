@@ -133,7 +133,6 @@ class OnDisk:
         _check_targets(self.y, y, spec)
         for array in (x, y):
             _expect_random_reads(array)
-        train = Split(cast(Tensor, self._inputs(x[:N])), cast(Tensor, self._targets(y[:N])))
         validation = self._held(self.x, x[N:], y[N:], begin=N) if self.validation else None
         test = None
         if self.test_x is not None and self.test_y is not None:
@@ -145,7 +144,7 @@ class OnDisk:
                     )
             _check_targets(self.test_y, test_y, spec)
             test = self._held(self.test_x, test_x, test_y)
-        return Dataset(self.name, train, spec, validation, test)
+        return Dataset(self.name, self._rows(x[:N], y[:N]), spec, validation, test)
 
     def _open(self, x_path: str, y_path: str) -> tuple[Array, Array]:
         """Inputs and targets, if their shapes and kinds are those of the task; no value is read."""
@@ -173,15 +172,13 @@ class OnDisk:
             )
         return x, y
 
-    def _inputs(self, array: Array) -> Mapped:
-        return Mapped(array, torch.float32, scale=self.scale)
-
-    def _targets(self, array: Array) -> Mapped:
-        return Mapped(array, torch.int64 if self.task == "classification" else torch.float32)
+    def _rows(self, x: Array, y: Array) -> Split:
+        targets = Mapped(y, torch.int64 if self.task == "classification" else torch.float32)
+        return Split(cast(Tensor, Mapped(x, torch.float32, scale=self.scale)), cast(Tensor, targets))
 
     def _held(self, path: str, x: Array, y: Array, begin: int = 0) -> Split:
         _check_finite(path, x, begin)
-        return Split(self._inputs(x)[:], self._targets(y)[:])
+        return self._rows(x, y).head(len(x))  # in memory
 
 
 def mapped(path: Path | str) -> Array:
