@@ -138,13 +138,12 @@ def listed_gaps(name: str, root: str | os.PathLike[str] | None = None) -> list[n
         BadFileError: The file cannot be read.
     """
     for _, folder in given_folders(root):
-        for path in (folder / "uci" / f"{name}.splits.json.gz", folder / f"{name}.splits.json.gz"):
-            if path.is_file():
-                raw = read_raw(path)
-                try:
-                    return [np.asarray(test, dtype=np.int64) for test in json.loads(raw)["gap_test"]]
-                except (ValueError, KeyError, TypeError) as error:
-                    raise BadFileError(str(path), f"{error}", "lists of row numbers as gap_test") from error
+        for path in _places(folder, f"{name}.splits.json"):
+            raw = read_raw(path)
+            try:
+                return [np.asarray(test, dtype=np.int64) for test in json.loads(raw)["gap_test"]]
+            except (ValueError, KeyError, TypeError) as error:
+                raise BadFileError(str(path), f"{error}", "lists of row numbers as gap_test") from error
     return None
 
 
@@ -158,11 +157,11 @@ def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | Non
     """
     failures = []
     for setting, folder in given_folders(root):
-        for path in _places(folder, name):
+        for path in _places(folder, f"{name}.csv"):
             return _verified(name, path.read_bytes(), str(path))
         failures.append(f"{setting}={folder} has no uci/{name}.csv.gz")
     cache = cache_folder("uci")
-    for path in _places(cache, name):
+    for path in _places(cache, f"{name}.csv"):
         try:
             return _verified(name, path.read_bytes(), str(path))
         except (BadFileError, OSError) as error:
@@ -185,8 +184,8 @@ def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | Non
 
 
 def _places(folder: Path, name: str) -> Iterator[Path]:
-    paths = (place / f"{name}.csv{end}" for place in (folder / "uci", folder) for end in (".gz", ""))
-    return (path for path in paths if path.is_file())
+    paths = (place / f"{name}{end}" for place in (folder / "uci", folder) for end in (".gz", ""))
+    return filter(Path.is_file, paths)
 
 
 def _verified(name: str, raw: bytes, where: str) -> Values:
