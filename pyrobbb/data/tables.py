@@ -140,12 +140,8 @@ class Table:
         for name, column in frame.items():
             if name not in texts:
                 check_slips(name, column, target=name in targets)
-        known = {
-            name: frozenset() if name in texts else frozenset(column)
-            for name, column in frame.items()
-            if name in texts or column.dtype.kind != "f"
-        }
-        parts = split_rows(frame, given, self.split_seed, known)
+        known = {name: frozenset(column) for name, column in frame.items() if column.dtype.kind != "f"}
+        parts = split_rows(frame, given, self.split_seed, {**known, **texts})
         train = parts["train"] = take(parts["train"], np.flatnonzero(self._counting(parts["train"])))
         for part, rows in parts.items():
             _check_targets(part, rows, targets, task)
@@ -153,17 +149,6 @@ class Table:
         inputs = {name: column for name, column in train.items() if name != self.weights}
         columns = Columns.learn(inputs, targets, classes, frozenset(texts), tuple(map(str, self.raw)))
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
-        for part, rows in parts.items():
-            if self.weights in rows:
-                column = as_zeros_and_ones(rows[str(self.weights)])
-                try:
-                    counts = row_weights(f"{part}: column {self.weights!r}", column, splits[part].x)
-                except ValueError as error:
-                    raise ValueError(
-                        f"{error}: give these rows weights; those for validation or test may also come as a "
-                        f"table without this column, and count once"
-                    ) from error
-                splits[part] = replace(splits[part], weights=counts)
         x = splits["train"].x
         units = None if classes else _units(targets, train, x.dtype)
         spec = Spec(len(x), tuple(x.shape[1:]), len(classes) or len(targets), task, units, columns.raw)
@@ -226,9 +211,19 @@ class Table:
         x = columns.inputs(rows).to(getattr(torch, self.dtype))
         if columns.classes:
             (name,) = columns.targets
-            return Split(x, columns.labels(f"{part}: target {name!r}", rows[name]))
-        y = [torch.from_numpy(rows[name]) for name in columns.targets]
-        return Split(x, torch.stack(y, dim=1).to(x.dtype))
+            y = columns.labels(f"{part}: target {name!r}", rows[name])
+        else:
+            y = torch.from_numpy(np.stack([rows[name] for name in columns.targets], axis=1)).to(x.dtype)
+        if self.weights not in rows:
+            return Split(x, y)
+        column = as_zeros_and_ones(rows[str(self.weights)])
+        try:
+            return Split(x, y, row_weights(f"{part}: column {self.weights!r}", column, x))
+        except ValueError as error:
+            raise ValueError(
+                f"{error}: give these rows weights; those for validation or test may also come as a table "
+                f"without this column, and count once"
+            ) from error
 
 
 def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
