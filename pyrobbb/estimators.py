@@ -72,18 +72,15 @@ class _TableEstimator(BaseEstimator):
             validate_data(self, X, y, reset=fitting, skip_check_array=True)
             if fitting:
                 _, y = check_X_y(np.zeros((len(X), 1)), y, **how)
-            return self._named(columns, fitting), y
-        if not hasattr(X, "dtype") and np.asarray(X).dtype.kind in "US":
-            X = np.array(X, dtype=object)  # rows in lists: numbers beside text stay numbers
-        found = validate_data(self, X, y, reset=fitting, **how)
-        array, y = found if fitting else (found, y)
-        return self._named({str(i): column for i, column in enumerate(array.T)}, fitting), y
-
-    def _named(self, columns: Frame, fitting: bool) -> Frame:
-        """Columns by their names in `fit`; later ones are taken by place, as scikit-learn does."""
+        else:
+            if not hasattr(X, "dtype") and np.asarray(X).dtype.kind in "US":
+                X = np.array(X, dtype=object)  # rows in lists: numbers beside text stay numbers
+            found = validate_data(self, X, y, reset=fitting, **how)
+            array, y = found if fitting else (found, y)
+            columns = {str(i): column for i, column in enumerate(array.T)}
         if fitting:
-            self._names = [*columns]
-        return dict(zip(self._names, columns.values(), strict=True))
+            self._names = [*columns]  # later columns are taken by place, as scikit-learn does
+        return dict(zip(self._names, columns.values(), strict=True)), y
 
     def _fit(self, frame: Frame, y: Array, sample_weight: Any, task: Task, **options: Any) -> Self:
         weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
