@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import AffineTransform, MixtureSameFamily, TransformedDistribution, constraints
 
+from pyrobbb._support.distribution_parts import moment
 from pyrobbb._support.random_state import isolated
 
 BISECTIONS = 64  # as many as a double has bits
@@ -141,22 +142,14 @@ def _bracket(part: Any, level: Tensor) -> tuple[Tensor, Tensor]:
     least, most = (end.to(level).expand(part.batch_shape) for end in _bounds(part.support, level))
     if float(level) in (0, 1):
         return (most, most) if float(level) else (least, least)
-    centre, width = _stated(part, "mean", 0.0, level), _stated(part, "stddev", 1.0, level)
+    each = (moment(part, name).to(level) for name in ("mean", "stddev"))
+    centre, width = (value.nan_to_num(0.0, posinf=0.0, neginf=0.0) for value in each)
     reach = width / torch.minimum(level, 1 - level).sqrt()
     low, high = centre - reach, centre + reach
     if part.support.is_discrete:  # a cdf is for whole numbers there
         low, high = low.floor(), high.ceil()
     low, high = torch.maximum(low, least), torch.minimum(high, most)
     return torch.where(cdf(part, low) < level, low, least), torch.where(cdf(part, high) < level, most, high)
-
-
-def _stated(part: Any, name: str, otherwise: float, like: Tensor) -> Tensor:
-    """A moment of each distribution, or `otherwise` where it states none that is finite."""
-    try:
-        found: Tensor = getattr(part, name).to(like)
-    except NotImplementedError:
-        found = like.new_full(part.batch_shape, otherwise)
-    return torch.where(found.isfinite(), found, otherwise)
 
 
 def _bounds(constraint: Any, like: Tensor) -> tuple[Tensor, Tensor]:
