@@ -22,6 +22,12 @@ from pyrobbb._support.settings import own_modules
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 DROPOUT = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 NORMALISATIONS = (nn.LayerNorm, nn.RMSNorm)  # whose gains may have more than one dimension
+NOT_OF_EMBEDDINGS = {  # options, and why not
+    "max_norm": ", which changes the drawn weights in place, so they are no longer draws; remove max_norm, "
+    "since the prior keeps the weights small",
+    "sparse": "=True, but the posterior of every row changes at each step: use sparse=False",
+    "scale_grad_by_freq": "=True, whose gradients are not those of the free energy; leave it out",
+}
 WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 LEAVES_WEIGHTS = {  # torch's hooks, and what takes their place
     WeightNorm: "torch.nn.utils.parametrizations.weight_norm is its new form",
@@ -78,22 +84,10 @@ def check_embeddings(network: nn.Module) -> None:
     for name, module in network.named_modules():
         if not isinstance(module, EMBEDDINGS) or not module.weight.requires_grad:
             continue
-        layer = f"layer {name!r} ({type(module).__name__})"
-        if module.max_norm is not None:
-            raise ValueError(
-                f"{layer} has max_norm, which changes the drawn weights in place, so they are no longer "
-                f"draws; remove max_norm, since the prior keeps the weights small"
-            )
-        if module.sparse:
-            raise ValueError(
-                f"{layer} has sparse=True, but the posterior of every row changes at each step: use "
-                f"sparse=False"
-            )
-        if module.scale_grad_by_freq:
-            raise ValueError(
-                f"{layer} has scale_grad_by_freq=True, whose gradients are not those of the free energy; "
-                f"leave it out"
-            )
+        for option, why in NOT_OF_EMBEDDINGS.items():
+            value = getattr(module, option)
+            if value is not None and value is not False:
+                raise ValueError(f"layer {name!r} ({type(module).__name__}) has {option}{why}")
 
 
 def check_layers(network: nn.Module) -> None:
