@@ -7,7 +7,8 @@ structure.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import pyro
 import torch
@@ -21,8 +22,9 @@ from pyrobbb.accelerated.compilation_cost import Prepare
 from pyrobbb.accelerated.fixed_batch import FixedProgram
 from pyrobbb.accelerated.fused_kl import gradients, log_ratio
 from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
+from pyrobbb.accelerated.programs import network_gradients
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.svi import Terms, counted
+from pyrobbb.svi import Terms
 
 LogLikelihood = Callable[..., Tensor]  # (weights, x, y), and the values of parameters without a prior if any
 
@@ -62,7 +64,7 @@ def _row(segment: PriorSegment, key: str) -> Tensor:
     return torch.tensor([segment.constants[key]], dtype=torch.float64)
 
 
-def batched_nll(
+def batched_gradients(
     log_likelihood: LogLikelihood,
     shapes: Mapping[str, torch.Size],
     w: Tensor,
@@ -70,8 +72,9 @@ def batched_nll(
     y: Tensor,
     counts: Tensor | None = None,
     points: Sequence[Tensor] = (),
-) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
-    """-log P(D_i | w) of each chain, `(*draws, R)`, its gradients by w, `(*draws, R, D)`, and by the points.
+    samples: int = 1,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """`network_gradients` of each chain, by w, `(*draws, R, D)`, and by the points.
 
     `log_likelihood(weights, x, y, *points)` gives log p(y_i | x_i, w) of one chain's rows, shape (B,); x, y
     and the points, parameters without a prior, have a leading R; there is at most one dimension of draws. Row
@@ -81,26 +84,28 @@ def batched_nll(
     if w.dim() == 3:
         others = (None,) * (2 + len(points))
         call = torch.vmap(call, in_dims=(0, *others), randomness="different")
-    with torch.enable_grad():
-        weights = {name: part.detach().requires_grad_() for name, part in split(w, shapes).items()}
-        points = [point.detach().requires_grad_() for point in points]
-        nll = -counted(call(weights, x, y, *points), counts).sum(-1)
-        parts = torch.autograd.grad(nll.sum(), [*weights.values(), *points], materialize_grads=True)
-    each, of_points = parts[: len(weights)], parts[len(weights) :]
-    return nll.detach(), torch.cat([part.reshape(*w.shape[:-1], -1) for part in each], dim=-1), of_points
+    points = [point.detach().requires_grad_() for point in points]
+
+    def of_chains(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return call(weights, x, y, *points)
+
+    return network_gradients(of_chains, partial(split, shapes=shapes), w, points, x, y, counts, samples)
 
 
 class StackedStep:
     """Gradients of R chains of mean-field normals on a minibatch each.
 
     The arguments are those of `MeanFieldStep`, one for each chain, of the same structure and likelihood.
-    `batch` and `prepare` are those of `FixedProgram`: `(x, y)` of shapes (R, B, *features) and (R, B, ...).
+    `batch` and `prepare` are those of `FixedProgram`: `(x, y)` of shapes (R, B, *features) and (R, B, ...);
+    `noise`, (S, R, D), is such as `evaluate` will take.
 
     Raises:
         NotBatchableError: If they are of different structure.
         CannotRecordError: If the network looks at a tensor's value.
         CannotCompileError: If it cannot be compiled.
     """
+
+    own: ClassVar[tuple[str, ...]] = ("loc", "rho")  # of a guide: the parameters that the program takes
 
     def __init__(
         self,
@@ -109,38 +114,26 @@ class StackedStep:
         segments: Sequence[Sequence[PriorSegment]],
         batch: tuple[Tensor, Tensor],
         prepare: Prepare | None,
-        *,
-        samples: int,
+        noise: Tensor,
     ) -> None:
-        if len({tuple((name, *shape) for name, shape in guide.shapes.items()) for guide in guides}) != 1:
-            raise NotBatchableError("their networks have different weights")
         if any(model.prior_parameters for model in models):
             raise NotBatchableError("their priors are trained, each by itself")
-        self.model, self.guides, self.samples = models[0], list(guides), samples
+        self.model, self.guides = models[0], list(guides)
+        self.samples = 1 if noise.dim() == 2 else len(noise)
         named = [dict(model.named_parameters()) for model in models]
         self.names = tuple(named[0])
         self.points = [[one[name] for one in named] for name in self.names]  # such as a scale of the noise
         loc = guides[0].loc.detach()
         self.segments = stack_segments(segments, loc.dtype)
         self.share = loc.new_zeros(len(guides), 1)
-        noise = torch.randn(self.noise_shape, dtype=loc.dtype, device=loc.device)
-        inputs = [noise, torch.ones_like(self.share), *self._gathered()]
+        inputs = [noise.detach(), torch.ones_like(self.share), *self._gathered()]
         self.run = FixedProgram(self._program, inputs, batch, prepare, dim=1)
-
-    @property
-    def noise_shape(self) -> tuple[int, ...]:
-        """Shape of the noise, (S, R, D)."""
-        return self.samples, len(self.guides), self.guides[0].loc.numel()
 
     @torch.no_grad()
     def _gathered(self) -> list[Tensor]:
-        """What the program takes of the guides."""
-        both = [torch.stack([g.loc for g in self.guides]), torch.stack([g.rho for g in self.guides])]
-        return [*both, *self._gathered_points()]
-
-    @torch.no_grad()
-    def _gathered_points(self) -> list[Tensor]:
-        return [torch.stack(same) for same in self.points]
+        """What the program takes of guides and models, a row for each chain."""
+        own = [[getattr(guide, name) for guide in self.guides] for name in self.own]
+        return [torch.stack(same) for same in (*own, *self.points)]
 
     def _log_likelihood(self, weights: dict[str, Tensor], x: Tensor, y: Tensor, *points: Tensor) -> Tensor:
         """Of one chain, whose points take the places of the first model's."""
@@ -156,12 +149,11 @@ class StackedStep:
         sigma, slope = F.softplus(rho), torch.sigmoid(rho)
         w = loc + sigma * noise
         log_prior, score = score_all(self.segments, w)
-        shapes = self.guides[0].shapes
-        nll, G, to_points = batched_nll(self._log_likelihood, shapes, w, x, y, counts, points)
-        to_loc, to_rho = gradients(G / self.samples, score, noise, sigma, slope, share)
+        shapes, S = self.guides[0].shapes, self.samples
+        nll, G, to_points = batched_gradients(self._log_likelihood, shapes, w, x, y, counts, points, S)
+        to_loc, to_rho = gradients(G, score, noise, sigma, slope, share)
         kl = log_ratio(log_prior, sigma, noise).sum(-1).sum(0)
-        means = [each / self.samples for each in (kl, nll.sum(0), *to_points)]
-        return [*means[:2], to_loc, to_rho, *means[2:]]
+        return [kl / S, nll.sum((0, -1)) / S, to_loc, to_rho, *to_points]
 
     def evaluate(
         self,
@@ -176,20 +168,17 @@ class StackedStep:
             self.share.copy_(torch.tensor(shares, dtype=self.share.dtype)[:, None])
             inputs = [noise.detach(), self.share, *self._gathered()]
             kl, nll, *gradients = self.run(*inputs, x, y, counts)
-        self._leave(noise, gradients)
-        return Terms(kl, nll)
-
-    def _leave(self, noise: Tensor, gradients: Sequence[Tensor]) -> None:
-        """Leave the gradients in each guide's `grad`."""
-        to_loc, to_rho, *to_points = gradients
-        for r, guide in enumerate(self.guides):
-            guide.loc.grad, guide.rho.grad = to_loc[r], to_rho[r]
-        self._leave_points(to_points)
-
-    def _leave_points(self, gradients: Sequence[Tensor]) -> None:
-        for same, each in zip(self.points, gradients, strict=True):
+        own = len(gradients) - len(self.points)
+        self._leave(noise, *gradients[:own])
+        for same, each in zip(self.points, gradients[own:], strict=True):
             for point, gradient in zip(same, each, strict=True):
                 add_gradient(point, gradient)
+        return Terms(kl, nll)
+
+    def _leave(self, noise: Tensor, *to_own: Tensor) -> None:
+        """Leave the gradients in each guide's `grad`."""
+        for guide, *each in zip(self.guides, *to_own, strict=True):
+            guide.loc.grad, guide.rho.grad = each
 
 
 class StackedDescent(StackedStep):
@@ -199,25 +188,17 @@ class StackedDescent(StackedStep):
     The gradients go back through the draws, and add to what `grad` holds.
     """
 
-    @property
-    def noise_shape(self) -> tuple[int, ...]:
-        """Shape of the points, (R, D)."""
-        return super().noise_shape[1:]
-
-    def _gathered(self) -> list[Tensor]:
-        return self._gathered_points()
+    own = ()
 
     def _program(self, *given: Any) -> list[Tensor]:
         noise, share, *points, x, y, counts = given
         log_prior, score = score_all(self.segments, noise)
         shapes = self.guides[0].shapes
-        nll, G, to_points = batched_nll(self._log_likelihood, shapes, noise, x, y, counts, points)
-        return [-log_prior.sum(-1), nll, G - share * score, *to_points]
+        nll, G, to_points = batched_gradients(self._log_likelihood, shapes, noise, x, y, counts, points)
+        return [-log_prior.sum(-1), nll.sum(-1), G - share * score, *to_points]
 
-    def _leave(self, noise: Tensor, gradients: Sequence[Tensor]) -> None:
-        to_noise, *to_points = gradients
-        noise.backward(to_noise)
-        self._leave_points(to_points)
+    def _leave(self, noise: Tensor, *to_own: Tensor) -> None:
+        noise.backward(*to_own)
 
 
 class _Scored(nn.Module):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb.accelerated.batched_step import LogLikelihood, batched_nll
+from pyrobbb.accelerated.batched_step import LogLikelihood, batched_gradients
 from pyrobbb.accelerated.compile import prepared
 from pyrobbb.accelerated.fused_kl import gradients
 from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
@@ -56,7 +56,7 @@ class BatchedUpdate:
         self._programs: dict[torch.Size, Program] = {}  # by the shape of x
 
     def _point(self, scalars: Tensor, x: Tensor, y: Tensor, w: Tensor, m: Tensor, v: Tensor) -> None:
-        _, gradient, _ = batched_nll(self.log_likelihood, self.shapes, w, x, y)
+        _, gradient, _ = batched_gradients(self.log_likelihood, self.shapes, w, x, y)
         adam(w, gradient, m, v, scalars[1:])
 
     def _mean_field(
@@ -65,7 +65,7 @@ class BatchedUpdate:
     ) -> None:  # fmt: skip
         sigma, slope = F.softplus(rho), torch.sigmoid(rho)
         w = loc + sigma * eps
-        _, G, _ = batched_nll(self.log_likelihood, self.shapes, w, x, y)
+        _, G, _ = batched_gradients(self.log_likelihood, self.shapes, w, x, y)
         _, score = score_all(self.segments, w, vectors)
         to_loc, to_rho = gradients(G, score, eps, sigma, slope, scalars[0])
         adam(loc, to_loc, m, v, scalars[1:])

@@ -6,7 +6,7 @@ tensor without dimensions; row i of x and y counts `counts[i]` times, `(B,)`, or
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,7 +74,8 @@ def flat_program(
         sigma, slope = F.softplus(rho.detach()), torch.sigmoid(rho.detach())
         w = loc.detach() + sigma * eps
         log_prior, score = score_all(segments, w)
-        nll, G, point = network_gradients(model, guide, w, others, x, y, counts)
+        likelihood = model.log_likelihood
+        nll, G, point = network_gradients(likelihood, guide.split, w, others, x, y, counts, samples)
         to_loc, to_rho = gradients(G, score, eps, sigma, slope, share)
         rest = iter(point)
         mine = [to_loc if p is loc else to_rho if p is rho else next(rest) for p in parameters]
@@ -84,22 +85,23 @@ def flat_program(
 
 
 def network_gradients(
-    model: BayesianNetwork,
-    guide: Any,
+    log_likelihood: Callable[..., Tensor],
+    split: Callable[[Tensor], Mapping[str, Tensor]],
     w: Tensor,
     others: Sequence[Tensor],
     x: Tensor,
     y: Tensor,
     counts: Tensor | None = None,
+    samples: int = 1,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """-log p(y_i | x_i, w) of each row, as often as it counts, (*draws, B); the gradients of its sum over the
-    rows, averaged over the draws: with respect to the flat weights w, (*draws, D), and to the point
-    parameters `others`.
+    """-log p(y_i | x_i, w) of each row, as often as it counts, (*lead, B); the gradients of its sum, divided
+    by `samples`: with respect to the flat weights w, (*lead, D), and to the point parameters `others`.
+
+    `log_likelihood(weights, x, y)` is that of each row, (*lead, B), at weights that `split` makes of w.
     """
     with torch.enable_grad():
-        weights = {name: part.detach().requires_grad_() for name, part in guide.split(w).items()}
-        nll = -counted(model.log_likelihood(weights, x, y), counts)
-        samples = 1 if w.dim() == 1 else len(w)
+        weights = {name: part.detach().requires_grad_() for name, part in split(w).items()}
+        nll = -counted(log_likelihood(weights, x, y), counts)
         parts = torch.autograd.grad(nll.sum() / samples, [*weights.values(), *others], materialize_grads=True)
     G = torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts[: len(weights)]], dim=-1)
     return nll.detach(), G, [*parts[len(weights) :]]

@@ -66,7 +66,8 @@ def whole_program(
     ) -> list[Tensor]:
         eps = noise if samples > 1 else noise.flatten()
         w, kl = sample(eps)
-        nll, G, point = network_gradients(model, guide, w, others, x, y, counts)
+        likelihood = model.log_likelihood
+        nll, G, point = network_gradients(likelihood, guide.split, w, others, x, y, counts, samples)
         # Again from the parameters, which are read here anyway: reading w and the score takes longer.
         sigma, slope = F.softplus(rho.detach()), torch.sigmoid(rho.detach())
         _, score = score_all(segments, loc.detach() + sigma * eps)

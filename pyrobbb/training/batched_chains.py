@@ -4,7 +4,7 @@ A small network's step is mostly call overhead, not arithmetic; R in one program
 Every chain keeps its own data order, noise, optimiser, schedule, history and checkpoint.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
-from pyrobbb.accelerated.agreement import difference, gradients, seen
+from pyrobbb.accelerated.agreement import Seen, difference, gradients, seen
 from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
 from pyrobbb.accelerated.compilation_cost import MEAN_FIELD, POINT, Prepare, Savings, fastest, ways
 from pyrobbb.accelerated.compile import near
 from pyrobbb.accelerated.dispatch import element_wise
-from pyrobbb.accelerated.fast_step import NotFastError, forget_gradients
+from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments
 from pyrobbb.accelerated.program_step import ProgramStep
@@ -81,21 +81,24 @@ class BatchedChains(JointChains):
             except NotFastError as reason:
                 raise NotBatchableError(f"they cannot be trained together: {reason}") from reason
             parts = [c.train.head(first.batch_size) for c in self.chains]
-            models, guides = [c.model for c in self.chains], [c.guide for c in self.chains]
+            models = [c.model for c in self.chains]
+            guides: list[Any] = [c.guide for c in self.chains]
+            if any([*guide.shapes.items()] != [*guides[0].shapes.items()] for guide in guides):
+                raise NotBatchableError("their networks have different weights")
             samples = self.alone[0].noise_shape[0]
             each = models[0].num_weights * samples
             if each > LARGEST:
                 raise NotBatchableError(f"steps over {each:,} weights times draws are faster one at a time")
 
-            batch = _joined(parts)
+            batch, noise = _joined(parts), self._draw(advance=False)
 
             def make(prepare: Prepare | None) -> StackedStep:
-                return self.kind.stacked(models, guides, segments, batch, prepare, samples=samples)
+                return self.kind.stacked(models, guides, segments, batch, prepare, noise)
 
             steps, R = first.epochs * first.M, len(chains)
             prepares = ways(fast, each * R, steps, self.kind.savings, calls=R)
             self.step = fastest(make, [*prepares, None], first.log)
-            self._compare(parts)
+            self._compare(parts, noise)
 
     def _check_alike(self) -> Chain:
         first = self.chains[0]
@@ -117,12 +120,8 @@ class BatchedChains(JointChains):
             )
         return first
 
-    def _compare(self, parts: Sequence[Split]) -> None:
+    def _compare(self, parts: Sequence[Split], noise: Tensor) -> None:
         """NotBatchableError unless each chain's own step sees the same terms and gradients."""
-        before = [chain.noise for chain in self.chains]
-        noise = self._draw()
-        for chain, state in zip(self.chains, before, strict=True):
-            chain.noise = state
         at = torch.get_rng_state()
         try:
             terms = self._evaluate(parts, [1.0] * len(parts), noise)
@@ -132,10 +131,8 @@ class BatchedChains(JointChains):
             raise NotBatchableError("the network draws random numbers of its own, as dropout does")
         each = [Terms(*both) for both in zip(terms.kl, terms.nll, strict=True)]
         ours = [seen(c.optimizer, own) for c, own in zip(self.chains, each, strict=True)]
-        for r, step in enumerate(self.alone):
-            set_random_state(before[r], self.chains[r].device)
-            found = difference(ours[r], gradients(step, parts[r]))
-            if found is not None:
+        for r, theirs in enumerate(self._alone(parts)):
+            if (found := difference(ours[r], theirs)) is not None:
                 raise NotBatchableError(f"training {r} has a different {found.name} in the batch than alone")
 
     def __call__(self, parts: Sequence[Split], kl_weights: Sequence[float]) -> Terms:
@@ -151,34 +148,36 @@ class BatchedChains(JointChains):
         One network computes all chains, and a recording of it has what is no tensor as it was.
         """
         parts = [chain.train.head(self.chains[0].batch_size) for chain in self.chains]
-        before = [chain.noise for chain in self.chains]
         with ExitStack() as stack:
             for chain in self.chains:
                 stack.enter_context(buffers_kept(chain.model))
-            together = self._evaluate(parts, [1.0] * len(parts), self._draw()).nll.clone()
-            for r, (chain, step) in enumerate(zip(self.chains, self.alone, strict=True)):
-                forget_gradients(chain.optimizer)
-                set_random_state(before[r], chain.device)
-                chain.noise = before[r]
-                _, nll, *_ = gradients(step, parts[r])
+            together = self._evaluate(parts, [1.0] * len(parts), self._draw(advance=False)).nll.clone()
+            for r, (_, nll, *_) in enumerate(self._alone(parts)):
                 if bool(nll.isfinite()) and not near(together[r], nll, 0.0):
                     raise ValueError(
                         f"the network of chain {r} changed in training, and the step of all chains did not "
                         f"see it: train them with together=False, or fast='off'"
                     )
 
+    def _alone(self, parts: Sequence[Split]) -> Iterator[Seen]:
+        """What each chain's own step sees, with the noise that it draws next."""
+        for chain, step, part in zip(self.chains, self.alone, parts, strict=True):
+            set_random_state(chain.noise, chain.device)
+            yield gradients(step, part)
+
     def _evaluate(self, parts: Sequence[Split], kl_weights: Sequence[float], noise: Tensor) -> Terms:
         weighted = any(part.weights is not None for part in parts)
         counts = torch.stack([part.counts for part in parts]) if weighted else None
         return self.step.evaluate(*_joined(parts), kl_weights, noise, counts)
 
-    def _draw(self) -> Tensor:
+    def _draw(self, *, advance: bool = True) -> Tensor:
         """What each chain would draw alone, from its own random state: noise (S, R, D), or points (R, D)."""
         drawn = []
         for chain, step in zip(self.chains, self.alone, strict=True):
             set_random_state(chain.noise, chain.device)
             drawn.append(self.kind.draw(step))
-            chain.noise = random_state(chain.device)
+            if advance:
+                chain.noise = random_state(chain.device)
         return torch.stack(drawn, dim=-2)
 
 
