@@ -102,7 +102,8 @@ def network_gradients(
     with torch.enable_grad():
         weights = {name: part.detach().requires_grad_() for name, part in split(w).items()}
         nll = -counted(log_likelihood(weights, x, y), counts)
-        parts = torch.autograd.grad(nll.sum() / samples, [*weights.values(), *others], materialize_grads=True)
+        loss = nll.sum() if samples == 1 else nll.sum() / samples  # a small step is made of its calls
+        parts = torch.autograd.grad(loss, [*weights.values(), *others], materialize_grads=True)
     G = torch.cat([part.reshape(*w.shape[:-1], -1) for part in parts[: len(weights)]], dim=-1)
     return nll.detach(), G, [*parts[len(weights) :]]
 
