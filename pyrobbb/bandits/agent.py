@@ -39,6 +39,7 @@ class Agent(ABC):
         every: Interactions between two trainings.
         pulls: How often each action is taken, in turn, before the learner is used.
         kl_over: "held" or "capacity", see above.
+        draws: Weight draws that the rewards which a choice rests on are averaged over.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Agent(ABC):
         every: int = 1,
         pulls: int = 0,
         kl_over: str = "held",
+        draws: int = 2,
     ) -> None:
         self.learner, self.seeds = learner, checks.seeds(seeds, learner.runs)
         self.features, self.actions = checks.count("features", features), checks.count("actions", actions)
@@ -62,6 +64,7 @@ class Agent(ABC):
         self.every = checks.count("every", every)
         self.pulls = checks.count("pulls", pulls, minimum=0)
         self.kl_over = checks.one_of("kl_over", kl_over, KL_OVER)
+        self.draws = checks.count("draws", draws)
         self.replay = Replay(learner.runs, features + actions, capacity)
         self.randoms = [torch.Generator().manual_seed(seed) for seed in self.seeds]
         self.acted = 0  # rounds in which an action was taken; rewards may come later
@@ -90,13 +93,14 @@ class Agent(ABC):
 
     def made_with(self) -> dict[str, Any]:
         """The settings that a resumed game must share, as plain values."""
+        own = ("batch_size", "updates", "every", "pulls", "kl_over", "draws")
         return {
             "agent": type(self).__name__,
             "learner": type(self.learner).__name__,
             **self.learner.made_with(),
             "seeds": self.seeds,
             "capacity": self.replay.capacity,
-            **{name: getattr(self, name) for name in ("batch_size", "updates", "every", "pulls", "kl_over")},
+            **{name: getattr(self, name) for name in own},
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,16 +17,8 @@ class ThompsonSampling(Agent):
 
     Source: Blundell et al. 2015, sections 4.1 and 5.3, which averages S = 2 draws.
 
-    Args:
-        draws: Weight draws per action taken, S; the other arguments are those of `Agent`.
+    The arguments are those of `Agent`; S is its `draws`.
     """
-
-    def __init__(self, *args: Any, draws: int = 2, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.draws = checks.count("draws", draws)
-
-    def made_with(self) -> dict[str, Any]:
-        return super().made_with() | {"draws": self.draws}
 
     def choose(self, rows: Tensor) -> Tensor:
         return self.learner.predict(rows, self.draws).argmax(dim=1)
@@ -45,15 +37,14 @@ class EpsilonGreedy(Agent):
     def __init__(
         self, *args: Any, epsilon: float | Sequence[float] = 0.05, draws: int = 30, **kwargs: Any
     ) -> None:
-        super().__init__(*args, **kwargs)
-        self.draws = checks.count("draws", draws)
+        super().__init__(*args, draws=draws, **kwargs)
         each = list(epsilon) if isinstance(epsilon, Iterable) else [epsilon] * self.learner.runs
         if len(each) != self.learner.runs:
             raise ValueError(f"epsilon needs one value per run ({self.learner.runs}), got {len(each)}")
         self.epsilon = torch.tensor([checks.between("epsilon", e, 0, 1) for e in each])
 
     def made_with(self) -> dict[str, Any]:
-        return super().made_with() | {"epsilon": self.epsilon.tolist(), "draws": self.draws}
+        return super().made_with() | {"epsilon": self.epsilon.tolist()}
 
     def choose(self, rows: Tensor) -> Tensor:
         best = self.learner.predict(rows, self.draws).argmax(dim=1)
