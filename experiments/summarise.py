@@ -12,7 +12,6 @@ from statistics import mean, stdev
 from textwrap import shorten
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import report as page
@@ -112,40 +111,37 @@ def _bound(group: Group) -> str:
     return f"{mean(energy):.4g}{beside}" if energy else "-"
 
 
+@style.styled
 def figure(runs: Sequence[RunFolder]) -> Figure | None:
-    """The settings of the measure that most runs have, the best of them if there are many."""
+    """The settings of the measure that most runs have, the best of them if there are many, a row for each.
+
+    A dot is a run; bars are the mean and one standard deviation of several (with n - 1).
+    """
     runs = [run for run in runs if run.metrics and run.measure != UNRANKED]
     if not runs:
         return None
     keys = varied([run.config for run in runs])
     measure, of = max(groups(runs).items(), key=lambda item: sum(map(len, item[1])))
     names = [label(group[0].config, keys) for group in of[:SHOWN]]
-    values = [[run.value for run in group] for group in of[:SHOWN]]
-    many = f", the best {SHOWN} of {len(of)} settings" if len(of) > SHOWN else ""
-    repeated = "; bars: mean and one standard deviation over seeds" if any(len(g) > 1 for g in of) else ""
-    title = f"{measure.partition(' (')[0].capitalize()} by setting{many}; a dot is a run{repeated}"
-    return _spread(names, values, measure, title)
-
-
-@style.styled
-def _spread(names: Sequence[str], values: Sequence[Sequence[float]], measure: str, title: str) -> Figure:
-    """A row for each setting, in the order given: a dot per run, and bars for the mean and its spread.
-
-    The spread is one standard deviation of the runs (with n - 1); a single run has a dot alone.
-    """
-    longest = max(len(name) for name in names)
+    longest = max(map(len, names))
     figure = style.new_figure(min(4.6 + 0.075 * longest, 12.0), 1.3 + 0.3 * len(names))
     axes = figure.subplots()
-    for row, array in enumerate(map(np.asarray, values)):
-        axes.plot(array, np.full(len(array), row), "o", color=style.BLUE, ms=5, mew=0, alpha=0.6)
-        if len(array) > 1:
-            error = array.std(ddof=1)
-            axes.errorbar(array.mean(), row, xerr=error, fmt="|", color=style.ORANGE, ms=11, mew=2, capsize=3)
+    for row, group in enumerate(of[:SHOWN]):
+        values = [run.value for run in group]
+        axes.plot(values, [row] * len(values), "o", color=style.BLUE, ms=5, mew=0, alpha=0.6)
+        if len(values) > 1:
+            spread = stdev(values)
+            axes.errorbar(
+                mean(values), row, xerr=spread, fmt="|", color=style.ORANGE, ms=11, mew=2, capsize=3
+            )
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     style.label(axes, measure, "")
-    style.caption(figure, title)
+    many = f", the best {SHOWN} of {len(of)} settings" if len(of) > SHOWN else ""
+    repeated = "; bars: mean and one standard deviation over seeds" if any(len(g) > 1 for g in of) else ""
+    name = measure.partition(" (")[0].capitalize()
+    style.caption(figure, f"{name} by setting{many}; a dot is a run{repeated}")
     return figure
 
 

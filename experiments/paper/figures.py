@@ -120,24 +120,6 @@ def weight_posteriors(
 
 
 @styled
-def loss_and_accuracy(
-    loss: Mapping[str, Curve], train: Mapping[str, Curve], test: Mapping[str, Curve], *, title: str
-) -> Figure:
-    """Loss per minibatch, training and test accuracy by epoch, one colour for each run."""
-    figure = new_figure(11.0, 3.8)
-    parts = ((loss, "loss per minibatch (nats)"), (train, "training accuracy"), (test, "test accuracy"))
-    for axes, (curves, name) in zip(figure.subplots(1, 3), parts, strict=True):
-        for colour, (run, (epoch, values)) in zip(CHAINS, curves.items(), strict=False):
-            axes.plot(epoch, values, color=colour, marker="o", ms=3, label=run)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        label(axes, "epoch", name)
-        if curves is loss:
-            axes.legend(loc="best")
-    caption(figure, title)
-    return figure
-
-
-@styled
 def band_grid(
     models: Mapping[str, Sequence[Draws]],
     x_train: np.ndarray,
@@ -178,26 +160,5 @@ def band_grid(
             if i == 0:
                 axes.set_title(name)
                 axes.legend(loc="best", fontsize=8)
-    caption(figure, title)
-    return figure
-
-
-@styled
-def signal_to_noise_density(
-    decibel: Sequence[float], density: Sequence[float], *, cut: float, valley: float | None, title: str
-) -> Figure:
-    """Density of 10 log10(|mu| / sigma), the line below which 75 % of the weights lie, and the valley."""
-    figure = new_figure(7.0, 3.6)
-    axes = figure.subplots()
-    axes.fill_between(decibel, density, color=CHAINS[0], alpha=0.35, lw=0)
-    axes.plot(decibel, density, color=CHAINS[0])
-    axes.axvline(cut, color=RED, ls="--", lw=1.3, label=f"75 % below {cut:.1f} dB".replace("-", "\u2212"))
-    if valley is not None:
-        words = f"valley, {valley:.1f} dB".replace("-", "\u2212")
-        axes.axvline(valley, color=GREY, ls=":", lw=1.5, label=words)
-    axes.set_xlim(decibel[0], decibel[-1])
-    axes.set_ylim(bottom=0)
-    label(axes, r"signal-to-noise ratio, $10\,\log_{10}(|\mu|/\sigma)$ (dB)", "density (1/dB)")
-    axes.legend(loc="upper left")
     caption(figure, title)
     return figure

@@ -6,8 +6,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from experiments._runner.tables import Writer, mean_sd, table
-from experiments.paper.figures import Curve, error_by_removed, signal_to_noise_density
+from experiments.paper.figures import Curve, error_by_removed
 from pyrobbb.compression.pruning import By
+from pyrobbb.figures.style import CHAINS, GREY, RED, caption, label, new_figure, styled
 
 Record = Mapping[str, Any]
 PAPER = {0.0: 1.24, 0.5: 1.24, 0.75: 1.24, 0.95: 1.29, 0.98: 1.39}
@@ -84,8 +85,22 @@ def error_figure(record: Record) -> Figure:
     return error_by_removed(curves, title=f"Table 2: test error after removing weights, {network(record)}")
 
 
+@styled
 def figure4(record: Record) -> Figure:
-    """Density of the signal-to-noise ratio."""
-    title, found = f"Fig. 4: signal-to-noise ratio, {network(record)}", record["density"]
+    """Density of 10 log10(|mu| / sigma), the line below which 75 % of the weights lie, and the valley."""
+    decibel, density = record["density"]["dB"], record["density"]["per dB"]
+    figure = new_figure(7.0, 3.6)
+    axes = figure.subplots()
+    axes.fill_between(decibel, density, color=CHAINS[0], alpha=0.35, lw=0)
+    axes.plot(decibel, density, color=CHAINS[0])
     cut, valley = record["cut_75"], record["valley"]
-    return signal_to_noise_density(found["dB"], found["per dB"], cut=cut, valley=valley, title=title)
+    axes.axvline(cut, color=RED, ls="--", lw=1.3, label=f"75 % below {cut:.1f} dB".replace("-", "\u2212"))
+    if valley is not None:
+        words = f"valley, {valley:.1f} dB".replace("-", "\u2212")
+        axes.axvline(valley, color=GREY, ls=":", lw=1.5, label=words)
+    axes.set_xlim(decibel[0], decibel[-1])
+    axes.set_ylim(bottom=0)
+    label(axes, r"signal-to-noise ratio, $10\,\log_{10}(|\mu|/\sigma)$ (dB)", "density (1/dB)")
+    axes.legend(loc="upper left")
+    caption(figure, f"Fig. 4: signal-to-noise ratio, {network(record)}")
+    return figure

@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
 from experiments._runner.build import ConfigError, build, key_of
 from experiments._runner.command import command, refuse
 from experiments._runner.compose import compose
@@ -16,10 +19,11 @@ from experiments._runner.folder import claimed, read_json
 from experiments._runner.study import NoSettings, Outputs, Study
 from experiments._runner.tables import Writer, table
 from experiments.paper import pruning, pruning_report
-from experiments.paper.figures import Curve, error_by_removed, loss_and_accuracy, weight_posteriors
+from experiments.paper.figures import Curve, error_by_removed, weight_posteriors
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, write_json
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.figures.style import CHAINS, caption, label, new_figure, styled
 from pyrobbb.posterior import moments
 from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.history import Epoch
@@ -118,16 +122,27 @@ def sigmas(record: Mapping[str, Any]) -> str:
     )
 
 
+@styled
+def by_epoch(found: Mapping[str, Any]) -> Figure:
+    """Loss per minibatch, training and test accuracy by epoch, the notebook's first."""
+    figure = new_figure(11.0, 3.8)
+    names = {"loss": "loss per minibatch (nats)", "train": "training accuracy", "test": "test accuracy"}
+    for axes, (key, name) in zip(figure.subplots(1, 3), names.items(), strict=True):
+        # epochs from 0, as the notebook counts them
+        curves: dict[str, Sequence[float]] = {"notebook": NOTEBOOK[key]}
+        curves |= {RUNS[run]: [row[key] for row in one["epochs"]] for run, one in found.items()}
+        for colour, (run, values) in zip(CHAINS, curves.items(), strict=False):
+            axes.plot(values, color=colour, marker="o", ms=3, label=run)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        label(axes, "epoch", name)
+    figure.axes[0].legend(loc="best")
+    caption(figure, "The Gluon notebook's run: as printed, its second hidden layer unapplied, and corrected")
+    return figure
+
+
 def draw(found: dict[str, Any], out: Outputs) -> None:
     """Loss and accuracy by epoch, error by share removed, the posterior of two weights."""
-    curves: dict[str, dict[str, Curve]] = {}
-    for key, given in NOTEBOOK.items():
-        curves[key] = {"notebook": (range(len(given)), given)}  # epochs from 0, as the notebook counts them
-        for name, run in found.items():
-            points = [row["epoch"] - 1 for row in run["epochs"]], [row[key] for row in run["epochs"]]
-            curves[key][RUNS[name]] = points
-    title = "The Gluon notebook's run: as printed, its second hidden layer unapplied, and corrected"
-    out.figure("epochs.png", loss_and_accuracy(*curves.values(), title=title))
+    out.figure("epochs.png", by_epoch(found))
     removed: dict[str, Curve] = {
         f"{RUNS[name]}, by {words}": (SHARES, [row[by]["mean"] for row in run["pruned"]])
         for name, run in found.items()
