@@ -16,14 +16,12 @@ from typing import Any
 import hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Sweep
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from experiments import analyse
 from experiments import report as page
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, declarations, innermost, loggers
+from experiments._runner.build import ConfigError, build, declarations, loggers
 from experiments._runner.command import RESUMES, ended_in_a_line, quiet_if_unread
 from experiments._runner.folder import CLAIMING, claimed, read_metrics
 from experiments._runner.own_parts import (
@@ -179,28 +177,21 @@ def main() -> None:
     """The command line; a first argument `file.yaml` is the user's own configuration."""
     arguments, given = sys.argv[1:], "HYDRA_FULL_ERROR" in os.environ
     try:
-        for i, argument in enumerate(arguments):
-            if argument.endswith((".yaml", ".yml")) and "=" not in argument and not argument.startswith("-"):
-                arguments[i : i + 1] = own_file(argument)
-                break
-        for before, argument in pairwise(["", *arguments]):
-            if not before.startswith("--"):  # whose value it may be
-                check_argument(argument)
-        multirun = ("-m", "--multirun")  # which Hydra takes first or last alone
-        sys.argv[1:] = sorted(arguments, key=lambda word: word not in multirun)
-        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself
-        # without it a file's own content comes last, as one would expect
-        warnings.filterwarnings("ignore", r".*Defaults list is missing `_self_`")
-        with quiet_if_unread():
+        # a sweep also ends between two jobs, or while they run elsewhere
+        with quiet_if_unread() if given else ended_in_a_line(RESUMES):
+            for i, argument in enumerate(arguments):
+                if argument.endswith((".yaml", ".yml")) and "=" not in argument and argument[0] != "-":
+                    arguments[i : i + 1] = own_file(argument)
+                    break
+            for before, argument in pairwise(["", *arguments]):
+                if not before.startswith("--"):  # whose value it may be
+                    check_argument(argument)
+            multirun = ("-m", "--multirun")  # which Hydra takes first or last alone
+            sys.argv[1:] = sorted(arguments, key=lambda word: word not in multirun)
+            os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself
+            # without it a file's own content comes last, as one would expect
+            warnings.filterwarnings("ignore", r".*Defaults list is missing `_self_`")
             hydra_main()
-    except (ConfigError, HydraException, OmegaConfBaseException, OSError) as error:
-        if given:
-            raise
-        print(f"error: {innermost(error)}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:  # of a sweep, between two jobs or while they run elsewhere
-        print(f"\ninterrupted{RESUMES}", file=sys.stderr)
-        sys.exit(130)
     finally:
         if not given:
             os.environ.pop("HYDRA_FULL_ERROR", None)

@@ -15,7 +15,7 @@ import hydra.utils
 import omegaconf
 import pyro
 import torch
-from hydra.errors import InstantiationException, MissingConfigException
+from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -74,7 +74,7 @@ def with_place(error: BaseException) -> str:
         lines += [line for line in extract_tb(cause.__traceback__) if line.filename.endswith(".py")]
         cause = cause.__cause__
     own = [line for line in lines if not any(Path(line.filename).is_relative_to(far) for far in NOT_OWN)]
-    said = innermost(error) if isinstance(error, OmegaConfBaseException) else f"{error}"
+    said = innermost(error) if isinstance(error, HydraException | OmegaConfBaseException) else f"{error}"
     return said + (f" ({own[-1].filename}, line {own[-1].lineno})" if own else "")
 
 

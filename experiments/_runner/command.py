@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar
 
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -27,6 +28,7 @@ from pyrobbb._support.process_group import LostProcessError
 from pyrobbb.training.trainer import NonFiniteLossError
 
 T = TypeVar("T")
+TOLD = (ValueError, NonFiniteLossError, LostProcessError, OSError, HydraException, OmegaConfBaseException)
 Options = Callable[[argparse.ArgumentParser], object]
 RESUMES = "; the same command resumes where it stopped"
 FOLDER = """\
@@ -112,7 +114,7 @@ def ended_in_a_line(after: str = "", speaks: Callable[[], bool] = lambda: True) 
     try:
         with quiet_if_unread():
             yield
-    except (ValueError, NonFiniteLossError, LostProcessError, OSError) as error:
+    except TOLD as error:
         if speaks():
             print(f"error: {with_place(error)}", file=sys.stderr)
         sys.exit(2)
