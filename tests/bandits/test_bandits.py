@@ -108,16 +108,6 @@ def test_rewards_are_those_of_the_paper():
     assert abs(float(poisonous.mean()) + 15) < 5 * 20 / math.sqrt(len(poisonous))
 
 
-def test_an_environment_of_the_wrong_shape_is_named():
-    class Wrong(Sides):
-        def draw(self, random):
-            return super().draw(random)._replace(expected=torch.zeros(3))
-
-    agent = EpsilonGreedy(plain([1]), 2, 2, [1], updates=0)
-    with pytest.raises(ValueError, match=r"Wrong.draw: expected must be .* shape \(2,\), got \(3,\)"):
-        Play(Wrong(), agent, 3, [1]).run()
-
-
 # ---- the buffer
 
 

@@ -142,8 +142,8 @@ class OfArrays(Lines):
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        (Wider, r"expected must be a tensor of shape \(3,\), got \(4,\)"),
-        (OfArrays, "context must be a tensor"),
+        (Wider, r"Wider.draw: expected must be a tensor of shape \(3,\), got \(4,\)"),
+        (OfArrays, "OfArrays.draw: context must be a tensor"),
     ],
 )
 def test_every_round_is_checked(environment: Any, said: str) -> None:
