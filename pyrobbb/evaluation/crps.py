@@ -27,7 +27,8 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
         \frac1S \sum_s A(y - \mu_s, \sigma_s^2)
             - \frac1{2S^2} \sum_{s,t} A(\mu_s - \mu_t, \sigma_s^2 + \sigma_t^2)
 
-    With other noise :math:`E|Z - y| - E|Z - Z'| / 2` of samples of y, always the same ones.
+    With other noise :math:`E|Z - y| - E|Z - Z'| / 2` of some ten thousand samples of y, always the same ones:
+    one target's score has an error of about 1 %, the mean over many a far smaller one.
 
     Args:
         prediction: Of values.

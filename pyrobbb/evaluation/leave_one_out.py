@@ -59,8 +59,15 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
     whose Pareto k is above 0.7, for which the estimate cannot be trusted.
 
     Raises:
-        ValueError: Two are of different rows, whose log densities cannot be subtracted.
+        ValueError: There is none; one has no LOO (`has_loo`), such as a point estimate; two are of different
+            rows, whose log densities cannot be subtracted.
     """
+    without = [name for name, data in posteriors.items() if not has_loo(data)]
+    if without or not posteriors:
+        raise ValueError(
+            f"posteriors must be one or more, each with the log-likelihood of at least {LEAST_DRAWS} draws "
+            f"that differ; {f'not so: {without}' if without else 'got none'}"
+        )
     first, *others = posteriors
     for name in others:
         y, other = (posteriors[which]["observed_data"]["y"].values for which in (first, name))

@@ -55,7 +55,15 @@ def test_of_few_draws_there_is_none(chains, draws, there):
 def test_draws_that_do_not_vary_have_none(draws):
     rng = np.random.default_rng(0)
     alike = np.repeat(rng.normal(size=(1, 1, ROWS)), draws, axis=1)
-    assert loo(tree_of(alike - arviz_io.UNTIED * rng.random(alike.shape))) is None
+    tree = tree_of(alike - arviz_io.UNTIED * rng.random(alike.shape))
+    assert loo(tree) is None
+    with pytest.raises(ValueError, match=r"at least 25 draws that differ; not so: \['point'\]"):
+        compare({"many": tree_of(rng.normal(size=(1, 30, ROWS))), "point": tree})
+
+
+def test_of_no_posterior_there_is_no_comparison():
+    with pytest.raises(ValueError, match=r"posteriors must be one or more, .*; got none"):
+        compare({})
 
 
 def test_a_comparison_is_not_rounded():
