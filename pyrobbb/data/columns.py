@@ -31,6 +31,7 @@ from pyrobbb.data.texts import MOST, as_text, first_text, print_of
 
 Matrix = npt.NDArray[np.float64]
 SHOWN = 20  # names in a message, at most
+SQUEEZED = 0.01  # standard deviations that the middle half of a column spans, below which it is said
 LARGE = 1e9  # bytes of the training inputs that categories make, from which on it is said
 BOOLEANS = {"0": "false", "1": "true", "false": "false", "true": "true"}
 
@@ -56,7 +57,7 @@ class Numeric:
         there = column[~is_missing(column)]
         if not len(there):
             return cls(name, 0.0, 0.0, 0.0, 1.0)
-        advice = "leave the cell empty if it means missing, or rescale the column"
+        advice = "leave the cell empty if it is a slip or means missing, or rescale the column"
         mean, sd = mean_and_sd(f"column {name!r}", there, advice)
         return cls(name, mean, sd, float(np.median(there)), float(is_missing(column).mean()))
 
@@ -83,6 +84,8 @@ class Numeric:
         lacking = is_missing(column)
         parts: list[Matrix] = []
         if not self.constant:
+            if not self.missing:
+                _warn_of_missing(self.name, lacking, "the median")
             parts.append((np.where(lacking, self.median, column) - self.mean) / self.sd)
         if self.missing:
             parts.append(lacking.astype(np.float64) - self.missing)
@@ -134,7 +137,9 @@ class Categorical:
         found = {text: numbers.get(self._known(text), -1) for text in {*texts} - {*numbers}} | numbers
         at = np.array([found[text] for text in texts])
         unknown = at < 0
-        odd = texts[unknown & ~is_missing(texts)]
+        lacking = unknown & is_missing(texts)
+        _warn_of_missing(self.name, lacking, "an average row")
+        odd = texts[unknown & ~lacking]
         if len(odd):
             logger.warning(
                 "column %r: %d of %d rows hold a category that no training row has, such as %r; they count "
@@ -318,7 +323,7 @@ def from_plain(content: Mapping[str, Any] | None) -> Columns | Names | None:
 
 
 def mean_and_sd(name: str, values: Column, advice: str) -> tuple[float, float]:
-    """Mean and standard deviation (n in the denominator) of numbers.
+    """Mean and standard deviation (n in the denominator) of numbers; a few far out that rule both are told.
 
     Raises:
         ValueError: They are too large or too small for it; `advice` says what to do.
@@ -332,6 +337,13 @@ def mean_and_sd(name: str, values: Column, advice: str) -> tuple[float, float]:
         raise ValueError(
             f"{name} holds {most:g} at most, so small that the standard deviation underflows: {advice}"
         )
+    low, high = np.quantile(values, (0.25, 0.75))
+    if 0 < high - low < SQUEEZED * sd:  # 0 is usual: most rows alike, as of two values
+        logger.warning(
+            "%s holds %.6g, so far out that the middle half of the rows spans %.2g standard deviations: %s, "
+            "such as by logarithms",
+            name, values[np.abs(values - mean).argmax()], (high - low) / sd, advice,
+        )  # fmt: skip
     return mean, sd
 
 
@@ -358,6 +370,15 @@ def _truth(text: str, known: Sequence[str]) -> str | None:
     if not {*written} <= {"false", "true"} or len(written) < len(known):
         return None
     return written.get(BOOLEANS.get(text.lower(), ""))
+
+
+def _warn_of_missing(name: str, lacking: npt.NDArray[np.bool_], like: str) -> None:
+    """Log that rows lack a value although no training row did, so that the fit cannot know what it means."""
+    if lacking.any():
+        logger.warning(
+            "column %r: %d of %d rows have no value, which no training row lacked; they count as %s",
+            name, lacking.sum(), len(lacking), like,
+        )  # fmt: skip
 
 
 def _kind(each: Mapping[str, Any]) -> Kind:

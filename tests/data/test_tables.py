@@ -87,6 +87,21 @@ def test_a_value_missing_where_training_rows_lack_none_is_the_median():
     assert torch.equal(data.inputs({"a": [None]}), data.inputs({"a": [2.0]}))
 
 
+def test_values_missing_where_training_rows_lack_none_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    data = from_table({"a": [0.0, 2.0, 10.0], "town": ["Ulm", "Hof", "Ulm"], "y": [0.1, 0.2, 0.3]})
+    data.inputs({"a": [1.0], "town": ["Hof"]})
+    assert not caplog.records
+    data.inputs({"a": [None, 1.0, None], "town": ["Ulm", None, "Ulm"]})
+    lacked = "rows have no value, which no training row lacked; they count as"
+    assert caplog.messages == [
+        f"column 'a': 2 of 3 {lacked} the median",
+        f"column 'town': 1 of 3 {lacked} an average row",
+    ]
+    caplog.clear()
+    load().inputs({"size": [1.0], "rooms": [None], "town": [None]})
+    assert lacked not in caplog.text  # some training rows lack them too
+
+
 CSV = "size,rooms,town,price\n" + "\n".join(
     ",".join("" if v is None else str(v) for v in row) for row in zip(*TABLE.values(), strict=True)
 )
@@ -541,6 +556,22 @@ def test_minus_zero_is_the_category_and_the_class_zero() -> None:
 def test_a_number_too_large_for_a_standard_deviation_is_refused(code: float) -> None:
     with pytest.raises(ValueError, match=r"column 'size' holds 1.*, so large"):
         load({**TABLE, "size": [code, code, *SIZE[2:]]})
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"), [("column 'x'", "leave the cell empty"), ("target 'y'", "leave the row out")]
+)
+def test_a_cell_so_far_out_that_the_others_hardly_differ_is_told(name: str, advice: str, caplog) -> None:
+    usual = np.random.default_rng(0).normal(size=300)
+    heavy = np.exp(2 * usual)  # lognormal: its middle half spans 0.1 standard deviations
+    few = np.where(usual > 1, heavy, 0.0)  # a sixth, the others alike
+    from_table({"x": usual, "heavy": heavy, "few": few, "y": heavy})
+    assert not caplog.records
+    wild = np.where(np.arange(300) < 2, -9999.0, usual)
+    from_table({"x": usual, "y": usual} | {name[-2]: wild})
+    (told,) = caplog.messages
+    assert told.startswith(f"{name} holds -9999, so far out that the middle half of the rows spans 0.00")
+    assert advice in told
 
 
 def test_the_names_of_categories_stay_as_saved_posteriors_have_them() -> None:
