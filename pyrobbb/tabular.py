@@ -87,10 +87,10 @@ def fit_table(
         data: The table.
         hidden: Units of each hidden layer; none makes a linear model.
         noise: For regression: "learned", a number for each target, the same for all rows; "heteroscedastic",
-            which lets it depend on the inputs; "student_t", for targets with outliers; "mixture" of five
-            normals, for a target that has several values or a skewed spread at the same inputs; or several
-            names, of which the best is returned. None means "learned", "heteroscedastic" and, for a method
-            with a bound, "mixture".
+            which lets it depend on the inputs; "student_t", for targets with outliers, up to tens of standard
+            deviations of the other rows; "mixture" of five normals, for a target that has several values or a
+            skewed spread at the same inputs; or several names, of which the best is returned. None means
+            "learned", "heteroscedastic" and, for a method with a bound, "mixture".
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
         options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
@@ -273,10 +273,10 @@ def _warn_of_little(posterior: Posterior, data: TableData) -> None:
     said = _loss(posterior, others) - _loss(posterior, rows)
     if said < LITTLE:
         logger.warning(
-            "the fit says hardly more of %s than a constant: with the inputs of other rows instead, training "
-            "rows lose %.2g nats each; if the inputs do matter, a smaller network, hidden=(10,), or "
-            "inference=Laplace() may find how",
-            ", ".join(data.columns.targets), said,
+            "the fit says hardly more of %s than a constant: with the inputs of other rows instead, the "
+            "log-likelihood of a training row changes by %+.2g nats; if the inputs do matter, more epochs, a "
+            "smaller network, hidden=(10,), or inference=Laplace() may find how",
+            ", ".join(data.columns.targets), -said,
         )  # fmt: skip
 
 

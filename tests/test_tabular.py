@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import re
 import sys
 from functools import partial
 from io import StringIO
@@ -571,9 +572,22 @@ def test_what_a_fit_says_is_of_rows_as_often_as_they_count(counted, caplog):
     weights = sloping if counted == "sloping" else 1 - sloping
     table = {"x": x, "y": y, "w": 1e-6 + weights}
     data = from_table(table, target="y", weights="w", task="regression")
+    tabular._warn_of_little(line(1.0), data)
+    assert ("says hardly more of y than a constant" in caplog.text) is (counted == "constant")
+
+
+def test_a_fit_that_other_inputs_would_better_is_told_to_go_on(caplog):
+    x = torch.tensor([-1.0, 1.0]).repeat(50)
+    tabular._warn_of_little(line(-1.0), from_table({"x": x, "y": x}, target="y", task="regression"))
+    assert re.search(
+        r"a training row changes by \+\d.* nats; if the inputs do matter, more epochs", caplog.text
+    )
+
+
+def line(slope: float) -> Posterior:
+    """The fit that y is so many times x, without doubt."""
     network = torch.nn.Linear(1, 1)
-    torch.nn.init.constant_(network.weight, 1.0)
+    torch.nn.init.constant_(network.weight, slope)
     torch.nn.init.constant_(network.bias, 0.0)
     model = BayesianNetwork(network, Deterministic(), likelihoods.Normal(scale=1.0))
-    tabular._warn_of_little(Posterior([(model, NoWeights())]), data)
-    assert ("says hardly more of y than a constant" in caplog.text) is (counted == "constant")
+    return Posterior([(model, NoWeights())])
