@@ -22,7 +22,7 @@ from experiments._runner.record import command_line
 from experiments._runner.study import Outputs
 from experiments._runner.sweep import UNRANKED, WORDS
 from experiments._runner.tables import table
-from pyrobbb._support.files import replacing
+from pyrobbb._support.files import write_text
 from pyrobbb._support.settings import flat
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.leave_one_out import compare, has_loo
@@ -186,9 +186,11 @@ def summarise(root: Path) -> str:
     out.names += [] if problem else ["summary.html"]
     tables = comparisons(finished, keys, root)
     if tables:
-        with replacing(out.path("compare.csv")) as temporary, temporary.open("w", encoding="utf-8") as file:
-            for number, found in enumerate(tables, 1):
-                found.assign(same_data=number).to_csv(file, header=number == 1, index_label="run")
+        parts = [
+            found.assign(same_data=number).to_csv(header=number == 1, index_label="run")
+            for number, found in enumerate(tables, 1)
+        ]
+        write_text(out.path("compare.csv"), "".join(parts))
         words += (
             "\nthe same observations by PSIS-LOO (az.compare), elpd in nats; it takes the draws for those of "
             "the exact posterior, so for a mean field it leans towards the fit of the training rows, even "

@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +97,12 @@ def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:
 
 @contextmanager
 def quiet_if_unread() -> Iterator[None]:
-    """End the program without a word (141) where nobody reads on what it prints, as after `| head`."""
+    """End the program without a word (141) where nobody reads on what it prints, as after `| head`.
+
+    What stdout's encoding has not is printed as an escape: a finished command does not fail at its words.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
         sys.stdout.flush()  # here, not at Python's own end

@@ -99,7 +99,7 @@ class Outputs:
         """A table."""
         with (
             replacing(self.path(name)) as temporary,
-            temporary.open("w", newline="", encoding="utf-8") as file,
+            temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
         ):
             csv.writer(file).writerows([head, *rows])
 

@@ -54,9 +54,9 @@ def named_errors(path: Path | str) -> Iterator[None]:
 
 
 def write_text(path: Path | str, text: str) -> None:
-    """Write `text` to `path`, whole or not at all."""
+    """Write `text` to `path`, whole or not at all; bytes of a file's name that are no text as escapes."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: Path | str, content: Any, *, indent: int | None = 1) -> None:

@@ -61,6 +61,8 @@ def test_two_writers_do_not_meet(tmp_path: Path) -> None:
 def test_text_is_utf8(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "µ, σ\n")
     assert (tmp_path / "a.txt").read_bytes() == "µ, σ\n".encode()
+    write_text(tmp_path / "a.txt", os.fsdecode(b"\xff"))  # of a file's name that is not UTF-8
+    assert (tmp_path / "a.txt").read_text() == r"\udcff"
 
 
 def test_a_link_to_nothing_is_no_folder(tmp_path: Path) -> None:

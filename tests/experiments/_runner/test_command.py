@@ -1,6 +1,7 @@
 """Every experiment has one command line: help, refusals in one line, folders named after the changes."""
 
 import inspect
+import io
 import shlex
 import signal
 import subprocess
@@ -73,6 +74,14 @@ def test_what_nobody_reads_ends_quietly(tmp_path):
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 141
+
+
+def test_what_stdout_cannot_say_is_printed_as_an_escape(monkeypatch):
+    printed = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    monkeypatch.setattr("sys.argv", ["it", "runs"])
+    folder_command("it", "", lambda folder: f"{folder}: 1 ± 2")
+    assert printed.getvalue() == rb"runs: 1 \xb1 2" + b"\n"
 
 
 def interrupted(*anything):
