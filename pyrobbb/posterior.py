@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support import checks, posterior_file, text
+from pyrobbb._support import checkpoint, checks, posterior_file, text
 from pyrobbb._support.chunking import Block, is_large, outputs
 from pyrobbb._support.files import write_json
 from pyrobbb._support.model_inputs import (
@@ -393,9 +393,10 @@ class Posterior:
                 f"own guide"
             )
         chains, content = posterior_file.read(folder, made, guide)
-        histories = history.from_plain(content.get("histories") or content.get("history") or ())
-        columns = from_plain(content.get("columns"))
-        return cls(chains, histories, content.get("weights"), columns, content.get("reach"))
+        with checkpoint.expected_structure(Path(folder) / posterior_file.NAME):
+            histories = history.from_plain(content.get("histories") or content.get("history") or ())
+            columns = from_plain(content.get("columns"))
+            return cls(chains, histories, content.get("weights"), columns, content.get("reach"))
 
     def _checked(
         self, x: ArrayLike, y: ArrayLike | None, device: torch.device

@@ -331,6 +331,33 @@ def test_a_file_that_is_missing_or_of_another_kind(tmp_path: Path) -> None:
     torch.save({"format": 1}, tmp_path / "posterior.pt")
     with pytest.raises(CheckpointError, match="is not a saved posterior"):
         Posterior.load(tmp_path, *made())
+    with pytest.raises(CheckpointError, match=r"not a readable checkpoint \(Not a directory\)"):
+        Posterior.load(tmp_path / "posterior.pt", *made())
+    with pytest.raises(NotADirectoryError, match=r"posterior\.pt is a file or a broken link, not a folder"):
+        trained().save(tmp_path / "posterior.pt")
+
+
+def test_a_file_of_another_structure_is_refused(tmp_path: Path) -> None:
+    posterior = trained()
+    path = posterior.save(tmp_path)
+    whole = checkpoint.load(path)
+    chain, rows = whole["chains"][0], whole["histories"][0]["rows"]
+    of = chain["of"]
+    changes: list[dict[str, Any]] = [
+        *({"chains": [{k: v for k, v in chain.items() if k != key}]} for key in ("N", "of", "guide")),
+        {"chains": [{**chain, "of": {**of, "colour": "blue"}}]},
+        {"chains": [3]},
+        {"histories": [{"rows": [{**rows[0], "colour": 3}]}]},
+        {"histories": [{"rows": [{k: v for k, v in rows[0].items() if k != "lr"}]}]},
+        {"columns": {"colour": 3}},
+        {"weights": 3},
+    ]
+    for change in changes:
+        checkpoint.save(path, whole | change)
+        with pytest.raises(
+            CheckpointError, match=r"posterior\.pt does not hold what this version of pyrobbb"
+        ):
+            Posterior.load(tmp_path, *made())
 
 
 def test_laplaces_approximation_is_asked_for_its_curvature(tmp_path: Path) -> None:

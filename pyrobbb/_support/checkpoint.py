@@ -4,7 +4,8 @@ import logging
 import pickle
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
             content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist") from None
-    except (PermissionError, IsADirectoryError) as error:
+    except (PermissionError, IsADirectoryError, NotADirectoryError) as error:
         raise CheckpointError(f"{path} is not a readable checkpoint ({error.strerror})") from error
     except pickle.UnpicklingError as error:
         raise DamagedError(
@@ -121,6 +122,17 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
         )
     on = torch.device(device)
     return _each(content, lambda one: one.to(on) if isinstance(one, torch.Tensor) else one)
+
+
+@contextmanager
+def expected_structure(path: Path | str) -> Iterator[None]:
+    """CheckpointError where the content of `path` does not have the structure that the body expects."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise CheckpointError(
+            f"{path} does not hold what this version of pyrobbb reads ({type(error).__name__}: {error})"
+        ) from error
 
 
 def load_newest(

@@ -17,6 +17,7 @@ from torch import nn
 
 from pyrobbb._support import checkpoint
 from pyrobbb._support.copies import own_pair
+from pyrobbb._support.files import make_folder
 from pyrobbb._support.flat import strided
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import (
@@ -68,7 +69,7 @@ def write(folder: Path | str, chains: Sequence[FittedChain], content: Mapping[st
                 f"{clipped(other)}; save them apart"
             )
     path = Path(folder) / NAME
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     checkpoint.save(path, {**content, "chains": stored})
     return path
 
@@ -79,38 +80,37 @@ def read(
     """The chains that `write` wrote, in copies of `model` and `guide`; and all of the file's content."""
     path = Path(folder) / NAME
     content = checkpoint.load(path)
-    if "chains" not in content:
+    if not isinstance(content.get("chains"), list):
         raise checkpoint.CheckpointError(f"{path} is not a saved posterior")
     with isolated(), torch.no_grad():
         if isinstance(guide, AutoLaplaceApproximation):
             guide = _curved(guide)
         guide()  # makes its parameters
     mine, tensors = _structure(model, guide), network_tensors(model.network, model.every_weight)
-    chains = []
-    for stored in content["chains"]:
-        for what, theirs in stored["of"].items():
-            if theirs != mine[what]:
-                there, here = clipped(theirs), clipped(mine[what])
-                raise checkpoint.CheckpointError(
-                    f"{path} was made with another {what}: {there}\nhere it is: {here}"
-                )
-        for name, theirs in stored.get("tensors", {}).items():
-            ours = tensors.get(name, theirs)  # one that a call makes is not there yet
-            same = torch.equal(strided(theirs), strided(ours.to(theirs.dtype)))
-            if theirs.shape == ours.shape and not same:
-                raise checkpoint.CheckpointError(
-                    f"{path} was made with other values of the network's tensor {name!r}, which is in no "
-                    f"state_dict, so that it is not loaded: give it those values before this call; or, if "
-                    f"training changes it, make it a buffer by register_buffer and train again"
-                )
-        one, other = own_pair(model, guide)
-        one.N, one.input_dtype = stored["N"], stored.get("input_dtype")  # which earlier versions had not
-        for kind, places in (("padding", one.padding()), ("centres", one.centres())):
-            for name, place in places.items():
-                place.copy_(stored.get(kind, {}).get(name, place))  # files of earlier versions have none
-        checkpoint.load_module(one, stored["model"], "model", path)
-        checkpoint.load_module(other, stored["guide"], "guide", path)
-        chains.append((one, other))
+    chains = [own_pair(model, guide) for _ in content["chains"]]
+    with checkpoint.expected_structure(path):
+        for stored, (one, other) in zip(content["chains"], chains, strict=True):
+            for what, theirs in stored["of"].items():
+                if theirs != mine[what]:
+                    there, here = clipped(theirs), clipped(mine[what])
+                    raise checkpoint.CheckpointError(
+                        f"{path} was made with another {what}: {there}\nhere it is: {here}"
+                    )
+            for name, theirs in stored.get("tensors", {}).items():
+                ours = tensors.get(name, theirs)  # one that a call makes is not there yet
+                same = torch.equal(strided(theirs), strided(ours.to(theirs.dtype)))
+                if theirs.shape == ours.shape and not same:
+                    raise checkpoint.CheckpointError(
+                        f"{path} was made with other values of the network's tensor {name!r}, which is in "
+                        f"no state_dict, so that it is not loaded: give it those values before this call; "
+                        f"or, if training changes it, make it a buffer by register_buffer and train again"
+                    )
+            one.N, one.input_dtype = stored["N"], stored.get("input_dtype")  # not in earlier files
+            for kind, places in (("padding", one.padding()), ("centres", one.centres())):
+                for name, place in places.items():
+                    place.copy_(stored.get(kind, {}).get(name, place))  # nor these
+            checkpoint.load_module(one, stored["model"], "model", path)
+            checkpoint.load_module(other, stored["guide"], "guide", path)
     return chains, content
 
 

@@ -98,7 +98,7 @@ def read(path: Path | str) -> list[Epoch]:
         ValueError: If the file is damaged or something else.
     """
     types = {f.name: int if f.type is int else float for f in fields(Epoch)}
-    with Path(path).open(newline="", encoding="utf-8") as file:
+    with Path(path).open(newline="", encoding="utf-8", errors="backslashreplace") as file:
         text = file.read()
     whole = text[: text.rfind("\n") + 1].splitlines()
     reader = csv.DictReader(whole, restval="")

@@ -73,13 +73,14 @@ def test_a_file_cut_anywhere_gives_the_rows_that_were_whole(tmp_path: Path) -> N
     [
         ("epoch\nx\n", "it has no column 'chain'"),
         ("{head}\n0,one\n", "line 2: invalid literal for int() with base 10: 'one'"),
+        ("{head}\n0,1,\udcff\n", r"line 2: could not convert string to float: '\\xff'"),
         ("{head}\n0,1\n", "line 2: could not convert string to float: ''"),
     ],
 )
 def test_what_is_wrong_in_a_history_is_said_in_words(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "history.csv"
     history.write(path, [])
-    path.write_text(text.replace("{head}", path.read_text().strip()))
+    path.write_text(text.replace("{head}", path.read_text().strip()), errors="surrogateescape")
     with pytest.raises(ValueError, match=f"is not a training history: {re.escape(said)}$"):
         history.read(path)
 
