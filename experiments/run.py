@@ -63,7 +63,7 @@ def execute(
         print(f"note: {method} does not use {', '.join(idle)}", file=sys.stderr)
     with claimed(config) if ranks.is_main else nullcontext(Path(config.folder)) as folder:
         results = ("metrics.json",) if point else ("metrics.json", "posterior.nc")
-        finished = all((folder / name).exists() for name in results)
+        finished = all((folder / name).exists() and (folder / name).stat().st_size for name in results)
         if not ranks.from_main(finished):
             error = run.likelihood.prediction.error
             shown = Silent() if quiet else Printed(error=f", validation {error.name} {error.format}")

@@ -100,12 +100,11 @@ class Run(Options):
             )
         if not callable(getattr(self.data, "load", None)):
             raise ValueError(f"data must have load(), which returns a Dataset, got {text.short(self.data)}")
-        if isinstance(self.export_weights, Real):
-            checks.count("export_weights", self.export_weights)
-        elif isinstance(self.export_weights, str) or not self.export_weights:
-            raise ValueError(
-                f"export_weights must be a number or a list of names, got {self.export_weights!r}"
-            )
+        names = self.export_weights
+        if isinstance(names, Real):
+            checks.count("export_weights", names)
+        elif not (isinstance(names, list | tuple) and names and all(isinstance(n, str) for n in names)):
+            raise ValueError(f"export_weights must be a number or a list of names, got {names!r}")
         checks.keep(self, model=_of_network(self.model))
         for name, arguments in (("model", 3), ("guide", 1), ("optim", 1), ("schedule", 1)):
             _check_callable(name, getattr(self, name), arguments)

@@ -15,7 +15,12 @@ import hydra.utils
 import omegaconf
 import pyro
 import torch
-from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    InstantiationException,
+    MissingConfigException,
+)
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -115,8 +120,11 @@ def innermost(error: BaseException) -> str:
     several = re.match("Ambiguous value for argument '((.*?)=(.*))'", str(cause))
     if several:
         said, key, values = several.groups()
-        return f"{said} are several values: -m runs a sweep over them; a list is {key}=[{values}]"
-    full = getattr(cause, "full_key", None)
+        return f"{said} are several values: -m runs a sweep over them; a list is written [{values}]"
+    file, composed = "", cause.__context__  # of OmegaConf's error Hydra's message has the key at its end
+    if isinstance(cause, ConfigCompositionException) and isinstance(composed, OmegaConfBaseException):
+        file, cause = str(cause).partition(":")[0], composed  # In 'mine'
+    full = getattr(cause, "full_key", "") or file
     if isinstance(cause, MissingMandatoryValue):
         return f"{full} has no value; write {full}=..."
     if isinstance(cause, OmegaConfBaseException) and full and cause.msg:

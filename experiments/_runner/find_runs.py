@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments._runner.build import free_to_change
-from experiments._runner.folder import DEFAULTS, read_config, read_json
+from experiments._runner.folder import DEFAULTS, check_numbers, read_config, read_json
 from experiments._runner.sweep import ERROR, UNRANKED, objective
 from pyrobbb._support.settings import flat
 from pyrobbb._support.text import one_line
@@ -89,7 +89,7 @@ def _read(folder: Path) -> RunFolder | None:
             return None
         metrics = read_json(folder / "metrics.json")
         if metrics:
-            _check_numbers(metrics)
+            _check_finite(metrics)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return RunFolder(folder, {}, error=f"cannot be read ({one_line(error)})", failed=True)
     config = (DEFAULTS if whole else {}) | flat(asked)  # of a run that is older than a key, what it stood for
@@ -100,8 +100,9 @@ def _read(folder: Path) -> RunFolder | None:
     return RunFolder(folder, config, error=f"after epoch {_epoch(folder)} of {config.get('epochs')}")
 
 
-def _check_numbers(metrics: dict[str, Any]) -> None:
+def _check_finite(metrics: dict[str, Any]) -> None:
     """ValueError unless what the table shows of a run is a finite number."""
+    check_numbers(metrics)
     name, value = objective(metrics)
     shown = {} if name == UNRANKED else {name: value}
     shown["train_seconds"] = metrics.get("train_seconds", 0.0)
@@ -110,7 +111,7 @@ def _check_numbers(metrics: dict[str, Any]) -> None:
         if metrics.get(key) is not None:  # the second is not computed for every model
             shown[key] = metrics[key]
     for what, number in shown.items():
-        if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
+        if not isfinite(number):
             raise ValueError(f"{what} is {number!r}, not a finite number")
 
 

@@ -1,6 +1,7 @@
 """One folder per run: its configuration, and whether what lies there may be resumed."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -31,6 +32,10 @@ MOVED = {
 }  # since version 0.1.0: modules that a config.yaml may name
 RENAMED = {"pyrobbb.initializers.network": "pyrobbb.initializers.from_network"}  # what they hold, likewise
 CLAIMING = ".config.lock"  # held while the configuration of a new folder is written
+NUMBERS = (
+    "test", "validation", "epochs", "parameters", "train_seconds", "free_energy", "trivial_free_energy",
+    "train_loss",
+)  # fmt: skip  # of metrics.json, which commands show
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
 
@@ -49,22 +54,22 @@ def claim(config: DictConfig) -> tuple[Path, bool]:
     if not name or ".." in Path(name).parts:
         raise ConfigError(f"name: must name a folder in runs/, got {name!r}; folder=... is for another place")
     folder = Path(config.folder)
-    changed = differences(config)
-    if changed:
-        raise ConfigError(
-            f"folder: {folder} holds a run with another configuration ({'; '.join(changed[:4])}); "
-            f"give this one another folder=..., or remove that one"
-        )
     path = folder / "config.yaml"
-    if path.exists():
-        return folder, False
-    left = sorted(found.name for pattern in RESULTS for found in folder.glob(pattern))
-    if left:
-        raise ConfigError(
-            f"folder: {folder} holds {left[0]} without the config.yaml that says which run it is from; give "
-            f"this one another folder=..., or remove that one"
-        )
     try:
+        changed = differences(config)
+        if changed:
+            raise ConfigError(
+                f"folder: {folder} holds a run with another configuration ({'; '.join(changed[:4])}); "
+                f"give this one another folder=..., or remove that one"
+            )
+        if path.exists():
+            return folder, False
+        left = sorted(found.name for pattern in RESULTS for found in folder.glob(pattern))
+        if left:
+            raise ConfigError(
+                f"folder: {folder} holds {left[0]} without the config.yaml that says which run it is from; "
+                f"give this one another folder=..., or remove that one"
+            )
         make_folder(folder)
         with locked(folder, CLAIMING, wait=30):
             try:
@@ -74,7 +79,8 @@ def claim(config: DictConfig) -> tuple[Path, bool]:
             finally:  # while it is this run's: a run that waited in vain leaves the other's alone
                 (folder / CLAIMING).unlink(missing_ok=True)
     except OSError as error:
-        reason = f"{folder} cannot be written ({error.strerror})" if error.strerror else error
+        named = one_line(folder, 200)  # of one that is too long the whole would hide what is wrong
+        reason = f"{named} cannot be written ({error.strerror})" if error.strerror else error
         raise ConfigError(f"folder: {reason}") from error
     return (folder, True) if first else claim(config)
 
@@ -86,7 +92,7 @@ def claimed(config: DictConfig) -> Iterator[Path]:
     If another run is at work there, which may have begun at the same moment, the folder is that one's.
     """
     folder = Path(config.folder) if config.folder else None
-    made = [] if folder is None else [f for f in (folder, *folder.parents) if not f.exists()]
+    made = [] if folder is None else [f for f in (folder, *folder.parents) if not os.path.exists(f)]
     folder, new = claim(config)
     try:
         yield folder
@@ -156,7 +162,22 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     found = read_json(path)
     if lacking := [key for key in ("epochs", "parameters") if key not in found]:
         raise ConfigError(f"{path} is damaged (no {lacking[0]}); {AGAIN}")
+    try:
+        check_numbers(found)
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged ({error}); {AGAIN}") from error
     return found
+
+
+def check_numbers(metrics: Mapping[str, Any]) -> None:
+    """ValueError unless what the commands show of a run are numbers, those of test and validation by name."""
+    for part in ("test", "validation"):
+        if not isinstance(metrics.get(part, {}), dict):
+            raise ValueError(f"{part} is {metrics[part]!r}, not numbers by name")
+    for key, value in flat({key: metrics[key] for key in NUMBERS if key in metrics}).items():
+        absent = value is None and key == "trivial_free_energy"  # which is not computed for every model
+        if not absent and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{key} is {value!r}, not a number")
 
 
 def differences(config: DictConfig) -> list[str]:

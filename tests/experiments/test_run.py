@@ -6,6 +6,7 @@ import sys
 from contextlib import nullcontext
 from copy import deepcopy
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -222,6 +223,8 @@ WRONG = [
     (["export_weights=0"], "export_weights must be a whole number of at least 1, got 0"),
     (["export_weights=1.5"], "export_weights must be a whole number of at least 1, got 1.5"),
     (["export_weights=[]"], "export_weights must be a number or a list of names, got []"),
+    (["export_weights=[1,2]"], "export_weights must be a number or a list of names, got [1, 2]"),
+    (["export_weights={a: 1}"], "export_weights must be a number or a list of names, got {'a': 1}"),
     (["checkpoint_seconds=-1"], "checkpoint_seconds must lie in [0, inf], got -1"),
     (["fast=slow"], "fast must be one of auto, compiled, eager, off, got 'slow'"),
     (["device=tpu"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'tpu'"),
@@ -327,6 +330,8 @@ def test_a_run_needs_the_name_of_a_folder():
     for name in ("", "../elsewhere"):
         with pytest.raises(ConfigError, match="name: must name a folder in runs/, got"):
             claim(config(f"name={name}"))
+    with pytest.raises(ConfigError, match=r"folder: x{200} cannot be written \(File name too long\)$"):
+        run_module.execute(config("folder=" + 300 * "x"))
 
 
 def test_python_is_the_same_expression_as_yaml():
@@ -536,7 +541,7 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
             "kl.speed: there is no such key; kl has epochs; +kl.speed=... adds it",
         ),
         (["data=on_disk", "data.y=y.npy"], "data.x has no value; write data.x=..."),
-        (["seed=1,2"], "seed=1,2 are several values: -m runs a sweep over them; a list is seed=[1,2]"),
+        (["seed=1,2"], "seed=1,2 are several values: -m runs a sweep over them; a list is written [1,2]"),
         (["model.hidden=[" + "1," * 100 + "1]"], "folder: so many changes are too long for the name of a"),
         (
             ["data=noisy_sine", "data.gap=0.5"],
@@ -587,6 +592,11 @@ def test_what_is_wrong_on_the_command_line_is_said_in_plain_words(arguments, sai
                 ("experiment", "mnist", "'mnist'"),
             )
         ),
+        (
+            "defaults: [run, _self_]\nseed: 2.5\n",
+            "seed: Value '2.5' of type 'float' could not be converted to Integer",
+        ),
+        ("defaults: [run, _self_]\nrates: [1]\n", "In 'mine': Cannot merge DictConfig with ListConfig"),
         (
             "defaults: [run, _self_]\nresults: claims\n",
             "results: a run has no such key",
@@ -670,11 +680,14 @@ def test_a_refused_run_leaves_nothing_and_the_right_one_follows(tmp_path):
     metrics = run_module.execute(right, quiet=True)
     assert metrics["epochs"] == 2
 
-    (folder / "posterior.nc").unlink()  # of a finished run: made again from the checkpoint
-    again = run_module.execute(right, quiet=True)
-    assert again["test"] == metrics["test"]
-    assert (folder / "posterior.nc").exists()
-    for content in ("", "[]", '{"test"', "{}", '{"a": 1}'):
+    for lose in (Path.unlink, partial(Path.write_text, data="")):  # of a finished run: made again
+        lose(folder / "posterior.nc")
+        again = run_module.execute(right, quiet=True)
+        assert again["test"] == metrics["test"]
+        assert (folder / "posterior.nc").stat().st_size
+    wrong = {"test": None, "validation": {"error": "x"}, "free_energy": "x", "parameters": None}
+    changed = [json.dumps({**metrics, key: value}) for key, value in wrong.items()]
+    for content in ("[]", '{"test"', "{}", '{"a": 1}', *changed):
         (folder / "metrics.json").write_text(content)
         with pytest.raises(ConfigError, match=r"metrics.json is damaged .*remove it, and the command"):
             run_module.execute(right, quiet=True)
