@@ -145,7 +145,7 @@ def test_levels_that_single_precision_rounds(level: float) -> None:
 
 
 def test_quantiles_are_the_same_after_the_mean() -> None:
-    """Asked for it, torch keeps the mixture's probabilities in single precision, where alone they sum to 1."""
+    """Asked for it, torch keeps a mixture's probabilities in single precision, where alone they sum to 1."""
     outputs = torch.randn(1, 8, 20, generator=torch.Generator().manual_seed(0))
     first, again = (
         ValuePrediction.of([likelihoods.NormalMixture(10, scale=0.2)(outputs)], None, lambda d, y: y)

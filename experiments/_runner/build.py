@@ -117,9 +117,9 @@ def innermost(error: BaseException) -> str:
     override = re.search(r"Could not override '([\w/]+)'", str(cause))
     if override:
         return _no_group(override[1])
-    several = re.match("Ambiguous value for argument '((.*?)=(.*))'", str(cause))
+    several = re.match("Ambiguous value for argument '(.*?=(.*))'", str(cause))
     if several:
-        said, key, values = several.groups()
+        said, values = several.groups()
         return f"{said} are several values: -m runs a sweep over them; a list is written [{values}]"
     file, composed = "", cause.__context__  # of OmegaConf's error Hydra's message has the key at its end
     if isinstance(cause, ConfigCompositionException) and isinstance(composed, OmegaConfBaseException):
