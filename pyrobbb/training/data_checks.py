@@ -12,7 +12,7 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import is_masked, on_real_line, univariate
 from pyrobbb._support.model_inputs import check_rows, first_output, observed
-from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
+from pyrobbb._support.network_checks import buffers_kept, check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data.arrays import row_weights
@@ -60,6 +60,7 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
             check_rows(model, part, split.x, split.y)
     _check_rows_alone(model, train.head(4))
     _check_own_parameters(model, train.x[:4])
+    _check_own_slopes(model, train.x[:4])
     unused, weights = _unused(model, train.x[:4]), model.initial().values()
     if unused and len(unused) == sum(value.is_floating_point() for value in weights):
         raise ValueError(UNUSED.format(", ".join(unused)))
@@ -267,6 +268,38 @@ def _check_own_parameters(model: BayesianNetwork, x: Tensor) -> None:
             "values: its forward must not read parameters() or state_dict(), which do not contain drawn "
             "weights; refer to layers and weights by name"
         )
+
+
+def _check_own_slopes(model: BayesianNetwork, x: Tensor) -> None:
+    """ValueError if the gradient of drawn weights depends on those that lie in the network meanwhile.
+
+    What torch.utils.checkpoint computes again takes these, for most layers without a word. The layers are in
+    their own modes.
+    """
+    if not model.sites:
+        return
+    draw = model.prior_draw()
+    weights = model.with_padding({name: draw[name] for name in model.sites})
+    outputs, slopes = [], []
+    for lies in (model.initial(), weights):
+        given = {name: value.clone().requires_grad_() for name, value in weights.items()}
+        with torch.enable_grad(), isolated(0, device=x.device), buffers_kept(model):
+            for name, value in model.initial().items():
+                value.copy_(lies[name])
+            outputs.append(output := model.apply_network(given, x))
+            if not output.requires_grad:
+                return
+            one = (output * torch.rand_like(output)).sum()  # the plain sum of a softmax has no slopes
+            slopes.append(_slopes(one, list(given.values())))
+    if not torch.equal(*outputs):  # a network with noise of its own cannot be compared
+        return
+    for name, here, there in zip(weights, *slopes, strict=True):
+        if here is not None and there is not None and not _near(here.nan_to_num(), there.nan_to_num()):
+            raise ValueError(
+                f"the gradient of {name!r} depends on the weights that lie in the network, which are not the "
+                f"drawn ones: torch.utils.checkpoint must not compute a part of it again later, when the "
+                f"drawn weights have left the network"
+            )
 
 
 def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:

@@ -77,11 +77,12 @@ class Strided(MeanFieldNormal):
         return {name: value + 0 * self.square.sum() for name, value in super().forward().items()}
 
 
-class Recomputed(nn.Linear):
-    """A layer whose activations are computed again for the gradient."""
+class Recomputed(nn.Sequential):
+    """Layers whose activations are computed again for the gradient, in training alone."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return checkpoint(lambda rows: super(Recomputed, self).forward(rows).tanh(), x, use_reentrant=False)
+        layers = super().forward
+        return checkpoint(layers, x, use_reentrant=False) if self.training else layers(x)
 
 
 def model(net: Any = None, prior: Any = None, likelihood: Any = None, N: Any = 12) -> BayesianNetwork:
@@ -317,8 +318,13 @@ MODEL_CASES: list[Case] = [
     ("output that overflows", lambda: train(X * 1e37, net=steep()), "is not finite for the first row of x"),
     (
         "activations computed again",
-        lambda: train(net=Recomputed(3, 3)),
+        lambda: train(net=Recomputed(nn.Linear(3, 3), nn.Tanh())),
         "nor may torch.utils.checkpoint compute it again later, when the drawn weights have left the network",
+    ),
+    (
+        "activations computed again without a word",
+        lambda: train(net=nn.Sequential(nn.Linear(3, 3), Recomputed(nn.LayerNorm(3)))),
+        "the gradient of '0.weight' depends on the weights that lie in the network",
     ),
     (
         "rows lost",
