@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from pyrobbb._support import text
 from pyrobbb._support.device import cpu_info
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.record import Program, first_line, lift, record
+from pyrobbb.accelerated.record import Program, detached, first_line, lift, record
 
 Pass = Callable[[], Any]
 
@@ -79,8 +79,8 @@ def compiled_program(program: Program, inputs: Sequence[Tensor]) -> Program:
         CannotRecordError, CannotCompileError: If it cannot be.
     """
     graph, held = lift(record(program, inputs), len(inputs))
-    run = compile(graph, [*inputs, *held])
-    return lambda *given: run(*given, *held)
+    run = compile(graph, [*inputs, *detached(held)])
+    return lambda *given: run(*given, *detached(held))
 
 
 def prepared(program: Program, inputs: Sequence[Tensor], *, compiled: bool = True) -> Program:

@@ -244,12 +244,13 @@ def _end_failed_capture(pool: Any, stream: Any, some: Tensor, generator: torch.G
 
 def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:
     """Everything of the parameter groups that a graph holds on to: the values, and where tensors lie."""
-    return tuple(
+    values = tuple(
         (key, value.data_ptr() if isinstance(value, Tensor) else repr(value))
         for group in optimizer.param_groups
         for key, value in group.items()
         if key not in ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
     )
+    return values, tuple(parameter.data_ptr() for parameter in trained(optimizer))
 
 
 def capturable(optimizer: torch.optim.Optimizer) -> bool:

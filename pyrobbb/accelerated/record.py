@@ -46,7 +46,7 @@ def replay(program: Program, inputs: Sequence[Tensor]) -> Program:
         CannotRecordError: If the program looks at a tensor's value or otherwise resists.
     """
     graph, held = lift(_drop_views(_traced(program, inputs, {})), len(inputs))
-    return lambda *given: graph.forward(*given, *held)
+    return lambda *given: graph.forward(*given, *detached(held))
 
 
 def _traced(program: Program, inputs: Sequence[Tensor], rules: Rules) -> GraphModule:
@@ -123,7 +123,8 @@ def _shape(node: Any) -> torch.Size:
 def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
     """Make inputs of the tensors that a recording holds on to, such as parameters, after its own `inputs`.
 
-    They are the tensors that the program used: changing them in place changes its result.
+    They are the very tensors that the program used, to be `detached` at each call: a change of them, even of
+    the memory that they lie in, changes its result.
     """
     nodes = graph.graph.nodes
     last = [node for node in nodes if node.op == "placeholder"][inputs - 1]
@@ -143,7 +144,12 @@ def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
         delattr(graph, name)
     graph.graph.lint()
     graph.recompile()
-    return graph, [value.detach() for value in held.values()]
+    return graph, list(held.values())
+
+
+def detached(held: Sequence[Tensor]) -> list[Tensor]:
+    """What `lift` found, where it lies now."""
+    return [value.detach() for value in held]
 
 
 def first_line(error: Exception) -> str:

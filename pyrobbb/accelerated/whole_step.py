@@ -22,7 +22,7 @@ from pyrobbb.accelerated.fused_kl import gradients, log_ratio
 from pyrobbb.accelerated.prior_segments import PriorSegment, score_all
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.accelerated.programs import flat_program, network_gradients
-from pyrobbb.accelerated.record import Program, lift, record
+from pyrobbb.accelerated.record import Program, detached, lift, record
 from pyrobbb.accelerated.updates import Update
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import Terms
@@ -123,7 +123,7 @@ class WholeStep(ProgramStep):
         graph, self.held = lift(record(whole, inputs), len(inputs))
         if self.share.is_cuda:
             graph = rewritten(graph, tf32=uses_tf32(self.share.device))
-        self.whole = compile(graph, [*inputs, *self.held])
+        self.whole = compile(graph, [*inputs, *detached(self.held)])
 
     def reset(self) -> None:
         """The optimiser's state lies in other tensors now, or its hyperparameters have changed."""
@@ -148,7 +148,7 @@ class WholeStep(ProgramStep):
         with torch.no_grad():
             for inputs in zip(shares, rates, xs, ys, counts, strict=True):
                 self.normals.draw()
-                each.append(self.whole(self.noise, *inputs, *self.state, *self.held))
+                each.append(self.whole(self.noise, *inputs, *self.state, *detached(self.held)))
             self.update.advance(len(xs))
             kl, nll = (torch.stack(parts).sum(1) for parts in zip(*each, strict=True))
         return Terms(kl, nll)

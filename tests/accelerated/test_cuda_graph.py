@@ -350,9 +350,9 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
 
 
 @pytest.mark.parametrize("make", [adam, sgd])
-@pytest.mark.parametrize("schedule", ["OneCycleLR", "CyclicLR", "StepLR", "by hand"])
+@pytest.mark.parametrize("schedule", ["OneCycleLR", "CyclicLR", "StepLR", "by hand", "memory"])
 def test_schedules_of_other_hyperparameters_are_followed(make: Any, schedule: str, cuda: FakeCuda) -> None:
-    """OneCycleLR and CyclicLR move momentum or betas at each step: no graph. By hand, once: a new one."""
+    """OneCycleLR and CyclicLR move momentum or betas at each step: no graph. By hand, once: a new one, as in other memory."""
     ends = []
     for graph in (False, True):
         step, rows = made(optim=make)
@@ -363,19 +363,23 @@ def test_schedules_of_other_hyperparameters_are_followed(make: Any, schedule: st
             "CyclicLR": partial(torch.optim.lr_scheduler.CyclicLR, base_lr=1e-3, max_lr=0.05, step_size_up=5),
             "StepLR": partial(torch.optim.lr_scheduler.StepLR, step_size=2),
             "by hand": lambda optimizer: None,
+            "memory": lambda optimizer: None,
         }[schedule](step.optimizer)
         with isolated(7):
             for i in range(16):
                 take(rows.x, rows.y, 0.2, B / N)
                 if follow is not None:
                     follow.step()
+                elif i == 7 and schedule == "memory":
+                    for parameter in trained(step.optimizer):
+                        parameter.data = parameter.data.clone()
                 elif i == 7:
                     for group in step.optimizer.param_groups:
                         group["weight_decay"] = 0.1
         ends.append([p.detach() for p in trained(step.optimizer)])
     for one, other in zip(*ends, strict=True):
         torch.testing.assert_close(other, one)
-    assert cuda.captures == {"OneCycleLR": 0, "CyclicLR": 0, "StepLR": 1, "by hand": 2}[schedule]
+    assert cuda.captures == {"StepLR": 1, "by hand": 2, "memory": 2}.get(schedule, 0)
 
 
 def test_capturable_means_steps_and_rates_on_the_device() -> None:

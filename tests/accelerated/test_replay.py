@@ -53,6 +53,9 @@ def test_it_sees_parameters_as_they_change() -> None:
     for _ in range(3):
         step(case.data.x, case.data.y, 0.2, 0.5)
     case.assert_close(step)
+    for parameter in case.guide.parameters():
+        parameter.data = parameter.data + 0.1  # in other memory
+    case.assert_close(step)
 
 
 @pytest.mark.parametrize("method", [SVI(), MAP(), MCDropout(p=0.3), NUTS(warmup=3, max_tree_depth=2)])
