@@ -21,7 +21,7 @@ from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, ch
 from pyrobbb._support.network_checks import buffers_kept, says_replaced
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
-from pyrobbb._support.settings import changes, network_constants
+from pyrobbb._support.settings import changes, constants, network_constants
 from pyrobbb.accelerated import GraphStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.columns import Columns
@@ -153,6 +153,8 @@ class Chain:
         self.history = History()
         self.saved_at = monotonic()
         self.between_steps = True
+        self.constants = self._constants()
+        self.changed = False  # whether they did in the epoch that ended last
 
     def _take_size(self, model: BayesianNetwork, N: int, ranks: ProcessGroup, loader: int | None) -> None:
         """N, B and M, if they fit."""
@@ -374,8 +376,6 @@ class Chain:
     def end_epoch(self) -> None:
         """Measure the epoch if it is recorded, and advance to the next."""
         done = self.epoch + 1
-        if done > 1 and is_power_of_two(done):  # callbacks saw the end of the first
-            self._check_recording()
         row = None
         if done % self.options.record_every == 0 or done == self.epochs:
             row = self._measured()
@@ -390,11 +390,20 @@ class Chain:
             self.spent = 0.0
             self.history.rows.append(row)
             self.tell("on_epoch", row)
+        before, self.constants = self.constants, self._constants()
+        self.changed = self.constants != before
+        if self.changed or (done > 1 and is_power_of_two(done)):
+            self._check_recording()
         self.between_steps = True
         if row is not None:
             if self.history_path is not None:
                 history.append(self.history_path, row)
             self.progress.epoch(row)
+
+    def _constants(self) -> str:
+        """What callbacks may change of the modules besides tensors; a text, for lists may change in place."""
+        modules = (*self.model.modules(), *self.guide.modules()) if self.callbacks else ()
+        return repr([(module.training, constants(module)) for module in modules])
 
     def _check_recording(self) -> None:
         """ValueError if a step no longer computes what model and prior do."""
@@ -459,6 +468,8 @@ class Chain:
             with isolated(device=self.device), torch.enable_grad():  # whatever a callback leaves behind
                 for callback in self.callbacks:
                     getattr(callback, event)(self, *what)
+            if not self.done:
+                check_trainable(self.model, self.guide)
 
     def stop(self, reason: str) -> None:
         """End the training after the current step or epoch; `reason` is logged and kept in the history."""

@@ -117,7 +117,7 @@ class Loop:
                 torch.cuda.synchronize(self.device)
         for chain in self.active:
             chain.end_epoch()
-        due = is_power_of_two(first.epoch) or all(chain.done for chain in self.active)
+        due = is_power_of_two(first.epoch) or any(chain.changed or chain.done for chain in self.active)
         if self.joint is not None and self.callbacks and due:
             self.joint.check_still()
         self._stopped()

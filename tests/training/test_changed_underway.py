@@ -89,6 +89,31 @@ def test_chains_trained_together_are_told_of_a_changed_attribute() -> None:
         trained(chains=2, callbacks=[Does(cooler)], epochs=4000, fast="auto")
 
 
+class Flips(Callback):
+    """Changes an attribute for one epoch, at whose end no check is due by itself."""
+
+    def on_epoch(self, view: Any, row: Any) -> None:
+        view.model.network.t = 0.1 if row.epoch == 5 else 1.0
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_a_change_that_is_undone_is_seen_too(chains: int) -> None:
+    with pytest.raises(ValueError, match="changed in training, and"):
+        trained(chains=chains, callbacks=[Flips()], epochs=4000, fast="auto")
+
+
+def freeze(view: Any) -> None:
+    view.guide.rho.requires_grad_(False)
+
+
+@pytest.mark.parametrize("fast", ["off", "eager"])
+def test_a_parameter_that_a_callback_freezes_is_refused(fast: str) -> None:
+    """The fast path had trained it on, in silence. After the last epoch nothing would."""
+    trained(callbacks=[Does(freeze)], epochs=3, fast=fast)
+    with pytest.raises(ValueError, match="parameter 'rho' of the guide is frozen"):
+        trained(callbacks=[Does(freeze)], epochs=4, fast=fast)
+
+
 def test_a_sampler_is_told_of_a_changed_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its recording had kept it, in silence."""
     monkeypatch.setattr(energy, "GRADIENT", {"cpu": (0.1, 0.0, 10.0)})  # of 20 steps a recording pays
