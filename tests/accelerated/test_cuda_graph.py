@@ -352,7 +352,10 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
 @pytest.mark.parametrize("make", [adam, sgd])
 @pytest.mark.parametrize("schedule", ["OneCycleLR", "CyclicLR", "StepLR", "by hand", "memory"])
 def test_schedules_of_other_hyperparameters_are_followed(make: Any, schedule: str, cuda: FakeCuda) -> None:
-    """OneCycleLR and CyclicLR move momentum or betas at each step: no graph. By hand, once: a new one, as in other memory."""
+    """OneCycleLR and CyclicLR move momentum or betas at each step: no graph.
+
+    By hand, once, or in other memory: a new one.
+    """
     ends = []
     for graph in (False, True):
         step, rows = made(optim=make)
