@@ -84,11 +84,9 @@ STRUCTURES: dict[str, Callable[..., Curvature]] = {"full": Full, "diagonal": Dia
 class LaplaceGuide(FlatGuide):
     """A normal around `loc`; a point until `fit` has taken the curvature.
 
-    `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others. With the
-    slope g of log p(D, w) at `loc` and the precision H it has the term g^T H^-1 g / 2, which is 0 at a mode:
-    elsewhere the linearised network has another mode (Antorán et al. 2022, arXiv 2206.08900). Only the full
-    curvature measures a step along the data's part of g: `diagonal` and `kronecker` take `loc` for the mode
-    under the prior that found it.
+    `log_evidence` is the log marginal likelihood, in nats; of the chosen layers, given the others. It takes
+    log p(D, w) where a few steps from `loc` lead, towards the mode under the scaled prior, and the curvature
+    of the log-likelihood at `loc`.
     """
 
     gathers = "the curvature that is taken after the last step"
@@ -152,31 +150,33 @@ class LaplaceGuide(FlatGuide):
         priors = {name: univariate(model.prior_of(name)) for name in self.names}
         modes = {name: one.loc for name, one in priors.items()}
         weights |= model.with_padding({name: weights[name] for name in self.names}, modes)
-        away = torch.cat([(weights[name] - one.loc).flatten() for name, one in priors.items()])
+        away = torch.cat([(weights[name] - one.loc).flatten() for name, one in priors.items()]).double()
         with evaluating(model), _in_full(self.loc):
             mode = Mode(model, weights, self.names, data)
             self.curvature.fit(mode, precision)
             score, slope = log_likelihood_and_slope(mode)
             with torch.no_grad():
-                log_P = sum(
-                    dist.Normal(one.loc, scale * one.scale).log_prob(weights[name]).double().sum()
-                    for name, one in priors.items()
-                )
-                volume = len(self.where) * math.log(2 * math.pi) - self.curvature.log_det().double()
-                at_mode = slope - found_by * away  # which is 0 there
-                slope = slope if isinstance(self.curvature, Full) else found_by * away
-                ahead = self.curvature.quadratic((slope - precision * away).to(self.loc)).double()
+                gain = self._gain(mode, away, found_by, score, slope)
                 determined = float((1 - precision * self.curvature.variance()).double().sum())
-                gain = self._gain(mode, at_mode, away, found_by, score)
                 if gain > max(NATS, SHARE * determined):
                     self._warn_of_slope(gain)
-                self.log_evidence.copy_(torch.as_tensor(score + log_P + 0.5 * (volume + ahead)))
+                if scale != 1:
+                    gain = self._gain(mode, away, precision, score, slope)
+                volume = precision.double().log().sum() - self.curvature.log_det()
+                self.log_evidence.copy_(score + gain + 0.5 * (volume - (precision * away.square()).sum()))
         self.fitted.fill_(True)
 
-    def _gain(self, mode: Mode, slope: Tensor, away: Tensor, found_by: Tensor, score: Tensor) -> float:
+    def _gain(self, mode: Mode, away: Tensor, precision: Tensor, score: Tensor, slope: Tensor) -> float:
         """What a few steps of conjugate gradients gain of log p(D, w), in nats, preconditioned by H.
 
         H alone does not tell: it may lack what couples the weights, and the curvature further on.
+
+        Args:
+            mode: Where the steps start.
+            away: From the prior's mean.
+            precision: Of the prior.
+            score: The log-likelihood at the start.
+            slope: Its derivative.
         """
         shapes = {name: self.shapes[name] for name in self.names}
 
@@ -185,15 +185,16 @@ class LaplaceGuide(FlatGuide):
             return mode._replace(weights=mode.weights | {n: mode.weights[n] + p for n, p in parts.items()})
 
         def gain(by: Tensor) -> float:
-            prior = 0.5 * (found_by * ((away + by).square() - away.square())).sum()
+            prior = 0.5 * (precision * ((away + by).square() - away.square())).sum()
             found = float(log_likelihood(moved(by)) - score - prior)
             return found if math.isfinite(found) else -math.inf
 
-        best, at, along = 0.0, torch.zeros_like(slope), torch.zeros_like(slope)
+        best, at, along = 0.0, torch.zeros_like(away), torch.zeros_like(away)
         before: tuple[Tensor, Tensor] | None = None
         for turn in range(TURNS):
             if turn:
-                slope = log_likelihood_and_slope(moved(at))[1] - found_by * (away + at)
+                slope = log_likelihood_and_slope(moved(at))[1]
+            slope = slope - precision * (away + at)
             given = slope.to(self.loc).requires_grad_()
             with torch.enable_grad():
                 (newton,) = torch.autograd.grad(0.5 * self.curvature.quadratic(given), given)
@@ -265,9 +266,8 @@ class Laplace(Descent):
         layers: `all`; or `last`, the module of the last parameter: the others stay at the mode.
         linearised: Predict with the linearised network; else with the network itself at the drawn weights.
         prior_scale: Of the prior around the mode, in units of the prior that found it: a factor on its
-            standard deviations, to be chosen by held-out rows or by `log_evidence`. This ranks priors by
-            the linearised model at its mode under each, while q stays around the old mode: train to that of
-            the chosen prior.
+            standard deviations, to be chosen by held-out rows or by `log_evidence`. This takes steps towards
+            the mode under each, while q stays around the old one: train to that of the chosen prior.
         init_loc: Where the weights start (`pyrobbb.initializers`).
     """
 

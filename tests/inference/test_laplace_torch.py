@@ -13,7 +13,6 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.images.torchvision_compat import import_torchvision
 from pyrobbb.inference import Laplace
-from pyrobbb.inference.curvature import Mode, log_likelihood_and_slope
 from pyrobbb.inference.laplace import LaplaceGuide
 
 try:
@@ -33,22 +32,21 @@ def _case(task: str) -> tuple[nn.Module, Split, Any]:
     return network(width=1), Split(x, x[:, :1].sin()), likelihoods.Normal(scale=NOISE)
 
 
-def _ours(
-    net: nn.Module, data: Split, likelihood: Any, **options: Any
-) -> tuple[LaplaceGuide, BayesianNetwork]:
+def _ours(net: nn.Module, data: Split, likelihood: Any, **options: Any) -> LaplaceGuide:
     model = BayesianNetwork(net, priors.Normal(sigma=SIGMA), likelihood, len(data))
     guide = LaplaceGuide(Laplace(**options), model)
     guide.fit(model, data)
-    return guide, model
+    return guide
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # of theirs
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("layers", ["all", "last"])
 @pytest.mark.parametrize("structure", ["full", "diagonal", "kronecker"])
-def test_it_is_laplace_torch_s(task: str, layers: str, structure: str) -> None:
+def test_it_is_laplace_torch_s(task: str, layers: str, structure: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr("pyrobbb.inference.laplace.TURNS", 0)  # theirs takes any weights for a mode
     net, data, likelihood = _case(task)
-    guide, model = _ours(net, data, likelihood, structure=structure, layers=layers)
+    guide = _ours(net, data, likelihood, structure=structure, layers=layers)
     other = theirs.Laplace(
         net,
         task,
@@ -66,10 +64,6 @@ def test_it_is_laplace_torch_s(task: str, layers: str, structure: str) -> None:
         "kronecker": lambda: other.posterior_precision.diag(exponent=-1),
     }[structure]()
     torch.testing.assert_close(guide.curvature.variance(), variance.detach(), **close)
-    slope = log_likelihood_and_slope(Mode(model, guide.split(guide.loc.detach()), guide.names, data))[1]
-    at = torch.cat([guide.split(guide.loc.detach())[name].flatten() for name in guide.names])
-    to_its_mode = guide.curvature.quadratic((slope - at / SIGMA**2).float())  # which theirs takes for 0,
-    to_its_mode *= structure == "full"  # and so do ours, but for the whole curvature
     torch.testing.assert_close(
-        guide.log_evidence - to_its_mode / 2, other.log_marginal_likelihood().detach().squeeze(), **close
+        guide.log_evidence, other.log_marginal_likelihood().detach().squeeze(), **close
     )

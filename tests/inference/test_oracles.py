@@ -1102,6 +1102,26 @@ def test_a_scaled_prior_around_the_mode_is_that_prior_s_posterior(scale: float):
         Laplace(prior_scale=0.0)
 
 
+@pytest.mark.parametrize("structure", ["full", "kronecker", "diagonal"])
+@pytest.mark.parametrize("scale", [0.001, 0.3, 2.0])
+@pytest.mark.parametrize("weight", [1.5, 6.0])
+def test_the_evidence_of_labels_under_a_scaled_prior_is_the_integral(
+    structure: str, scale: float, weight: float
+):
+    """Near the mode under the prior that found it and elsewhere, where one quadratic tells neither."""
+    x = torch.linspace(-2, 2, 40)[:, None]
+    y = (x[:, 0] + 0.5 * torch.cos(20 * x[:, 0]) > 0).long()
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(net.weight, weight)
+    model = BayesianNetwork(net, priors.Normal(sigma=1.0), likelihoods.Bernoulli())
+    around = Laplace(structure=structure, prior_scale=scale).around(model, Split(x, y))
+    z = torch.linspace(-8, 8, 2001).double()
+    signs = 2 * y.double() - 1
+    scores = nn.functional.logsigmoid(signs * x[:, 0].double() * scale * z[:, None]).sum(1)
+    exact = (scores - z.square() / 2).logsumexp(0) + math.log(16 / 2000) - 0.5 * math.log(2 * math.pi)
+    torch.testing.assert_close(around.chains[0][1].log_evidence.double(), exact, rtol=0, atol=2.0)
+
+
 def test_laplace_asks_for_normal_priors_of_the_layers_that_it_takes():
     data = from_arrays(normal(8, 3), normal(8, 1, seed=1), task="regression")
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
