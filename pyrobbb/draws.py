@@ -1,6 +1,6 @@
 """Draws of the weights from one chain, a model and its fitted guide."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import pyro
@@ -69,6 +69,20 @@ def check_own(module: nn.Module, trace: Any, what: str) -> None:
         )
 
 
+def refuse_sites(wrong: Sequence[str]) -> None:
+    """Raise ValueError if something is wrong with a guide's sites."""
+    if wrong:
+        raise ValueError(
+            f"the guide's sites do not match the model's (to hold a weight fixed, give it the prior "
+            f"Deterministic by PerParameter); the guide has {'; '.join(wrong)}"
+        )
+
+
+def check_named(names: Iterable[str], given: Container[str]) -> None:
+    """Raise ValueError if a guide gives no value to one of the sites `names`."""
+    refuse_sites([f"no site {name!r}" for name in names if name not in given])
+
+
 def stored_leaf(value: Tensor) -> Tensor:
     """What is stored for a parameter: the unconstrained one, if it has a constraint."""
     unconstrained = getattr(value, "unconstrained", None)
@@ -102,6 +116,7 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
             trace = poutine.trace(guide).get_trace()
             if not found:
                 check_own(guide, trace, "guide")
+                check_named(model.latents, trace.nodes)
             values = {name: trace.nodes[name]["value"] for name in model.latents}
             # a point estimate's are the guide's parameters, which a draw must not share
             own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}

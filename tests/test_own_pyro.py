@@ -495,3 +495,15 @@ def test_nuts_draws_every_weight_of_a_network(parts: Parts) -> None:
         name: (4, *value.shape) for name, value in model.initial().items()
     }
     assert predicted["y"].shape == (4, 3, 2)
+
+
+@pytest.mark.parametrize("kind", [autoguide.AutoNormal, autoguide.AutoDelta, autoguide.AutoIAFNormal])
+def test_a_guide_without_one_of_the_weights_is_told_so_by_predictions(kind: Any) -> None:
+    with isolated(0):
+        model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(scale=0.5), 12)
+        guide = kind(poutine.block(model, hide=["bias"]))
+        guide(torch.zeros(1, 3), torch.zeros(1, 1))
+    posterior = Posterior([(model, guide)])
+    for use in (lambda: posterior.predict(torch.zeros(1, 3), draws=2), posterior.mean_weights):
+        with pytest.raises(ValueError, match=r"prior Deterministic by PerParameter.*no site 'bias'$"):
+            use()

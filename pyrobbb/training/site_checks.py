@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
-from pyrobbb.draws import check_own, stored_leaf
+from pyrobbb.draws import check_own, refuse_sites, stored_leaf
 from pyrobbb.kl_weights import of_rows
 from pyrobbb.priors import Learned
 
@@ -55,8 +55,7 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
         for k in wanted
         if k in given and given[k] != wanted[k]
     ]
-    if wrong:
-        raise ValueError(f"the guide's sites do not match the model's; the guide has {'; '.join(wrong)}")
+    refuse_sites(wrong)
     _check_parameters(guide, guide_trace)
     with torch.enable_grad():
         _check_leaves(model, model_trace, poutine.trace(model).get_trace(first.x, first.y))

@@ -468,7 +468,7 @@ GUIDE_CASES: list[Case] = [
     (
         "a guide of fewer sites",
         lambda: train(guide=lambda m: AutoNormal(poutine.block(m, hide=["0.weight"]))),
-        "sites do not match the model's; the guide has no site '0.weight'",
+        "by PerParameter); the guide has no site '0.weight'",
     ),
     ("a guide without its model", lambda: train(guide=lambda m: MeanFieldNormal), "guide must be a Module"),
     ("nothing for a model", lambda: MeanFieldNormal(None), "model must be callable, got None"),
