@@ -44,7 +44,9 @@ def executed(page):
 
 
 def contracts_hold(names):
-    for contract in (names[f"Test{part}"]() for part in ("Logistic", "Exponential", "Ordinal", "OneWidth")):
+    for contract in (
+        names[f"Test{part}"]() for part in ("AroundTrained", "Exponential", "Ordinal", "OneWidth")
+    ):
         for method in dir(contract):
             if method.startswith("test_"):
                 getattr(contract, method)()
