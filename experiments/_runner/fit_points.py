@@ -19,7 +19,7 @@ from experiments._runner.build import ConfigError, build, component
 from experiments._runner.folder import AGAIN, claimed, read_json
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
-from pyrobbb._support.files import locked, write_json
+from pyrobbb._support.files import locked, remove_partial_files, write_json
 from pyrobbb._support.text import one_line
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.experiment import Run, evaluate
@@ -80,6 +80,7 @@ def once(config: DictConfig, make: Callable[[], Result]) -> Result:
         if found := Kept(folder / "result.json"):
             return found
         with locked(folder):
+            remove_partial_files(folder)
             result = make()
             write_json(folder / "result.json", result)
         return result

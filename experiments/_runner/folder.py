@@ -187,7 +187,9 @@ def differences(config: DictConfig) -> list[str]:
         return []
     before, now = DEFAULTS | flat(read_config(path)), DEFAULTS | flat(_content(config))
     data = str(now.get("data._target_"))
-    return [f"{key}: {a} -> {b}" for key, a, b in changes(before, now) if not free_to_change(key, data)]
+    found = [found for found in changes(before, now) if not free_to_change(found[0], data)]
+    # a text beside the number that it reads as in quotes: '3' -> 3
+    return [f"{key}: {a!r} -> {b!r}" if str(a) == str(b) else f"{key}: {a} -> {b}" for key, a, b in found]
 
 
 def _content(config: DictConfig) -> dict[str, Any]:

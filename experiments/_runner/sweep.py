@@ -73,9 +73,9 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
         said = f"failed: {shorten(job['error'], WORDS)}"
         with suppress(OSError, ValueError, OmegaConfBaseException):  # the last lines of the sweep still tell
             _leave_error(config, error, job["error"])
-    with suppress(OSError):
-        write_json(Path(hydra.sweep.dir) / f"job-{hydra.job.num}.json", job, indent=None)
     print(f"{job['folder']}: {said}", flush=True)
+    # an error here ends the sweep: a job that is not counted could have failed unseen
+    write_json(Path(hydra.sweep.dir) / f"job-{hydra.job.num}.json", job, indent=None)
     return value
 
 

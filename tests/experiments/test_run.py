@@ -390,6 +390,9 @@ def test_of_two_configurations_claimed_at_once_the_first_stays(epochs, tmp_path,
             claim(second)
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml"}
     assert not differences(first)
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(path.read_text().replace("epochs: 2", "epochs: '2'"))  # by hand, as text
+    assert differences(first) == ["epochs: '2' -> 2"]
 
 
 def test_command_line_from_a_yaml_file_outside_the_repository(tmp_path):

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 import seeds
 from commands import command
+from experiments._runner import sweep
 from experiments._runner.build import build
 from experiments._runner.compose import declared
 from experiments._runner.sweep import UNRANKED, Tally, objective
@@ -198,6 +199,15 @@ def test_jobs_of_an_earlier_sweep_in_the_same_folder_are_not_counted(tmp_path, c
     (tmp_path / "job-1.json").write_text('{"folder": "b"}')
     Tally().on_multirun_end(config)
     assert capsys.readouterr().out == "1 jobs, 0 failed\n"
+
+
+def test_a_job_that_cannot_be_counted_ends_the_sweep(tmp_path, monkeypatch, capsys):
+    of_job = {"sweep": {"dir": str(tmp_path / "full")}, "job": {"num": 0}, "overrides": {"task": ["seed=1"]}}
+    (tmp_path / "full").touch()  # as on a full disk, nothing can be written there
+    monkeypatch.setattr(sweep.HydraConfig, "get", lambda: OmegaConf.create(of_job))
+    with pytest.raises(OSError, match="full"):
+        sweep.attempt(OmegaConf.create({"folder": "runs/a"}), lambda: {"test": {"rmse": 0.4}})
+    assert capsys.readouterr().out.startswith("runs/a: no measure, ")
 
 
 @pytest.mark.parametrize(
