@@ -11,7 +11,7 @@ import torch
 
 from pyrobbb._support.checks import check_kinds
 from pyrobbb.data.dataset import Task
-from pyrobbb.data.frames import as_column, by_name, is_table
+from pyrobbb.data.frames import as_column, by_name, is_table, refuse_masked
 from pyrobbb.data.tables import from_table
 from pyrobbb.data.texts import as_text
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
@@ -67,6 +67,7 @@ class _TableEstimator(BaseEstimator):
         """
         fitting = not isinstance(y, str)
         how = {"dtype": None, "ensure_all_finite": "allow-nan"} | how
+        refuse_masked("y", y)
         if is_table(X):  # its names are checked here, its values by `from_table`
             columns = by_name("X", X.items())
             validate_data(self, X, y, reset=fitting, skip_check_array=True)
@@ -75,6 +76,8 @@ class _TableEstimator(BaseEstimator):
         else:
             if not hasattr(X, "dtype") and np.asarray(X).dtype.kind in "US":
                 X = np.array(X, dtype=object)  # rows in lists: numbers beside text stay numbers
+            if np.ma.isMaskedArray(X):  # of which validate_data keeps what lies beneath the mask
+                X = np.ma.filled(X.astype(object), np.nan)
             found = validate_data(self, X, y, reset=fitting, **how)
             array, y = found if fitting else (found, y)
             columns = {str(i): column for i, column in enumerate(array.T)}
@@ -83,6 +86,7 @@ class _TableEstimator(BaseEstimator):
         return dict(zip(self._names, columns.values(), strict=True)), y
 
     def _fit(self, frame: Frame, y: Array, sample_weight: Any, task: Task, **options: Any) -> Self:
+        refuse_masked("sample_weight", sample_weight)
         weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
         there = weights > 0  # a row of weight 0 is as good as absent
         frame, y = {key: column[there] for key, column in frame.items()}, y[there]

@@ -93,6 +93,17 @@ def test_text_and_missing_values():
     np.testing.assert_allclose(fitted.predict_proba(table[:5]).sum(axis=1), 1)
 
 
+def test_masked_numbers_are_missing_and_masked_targets_and_weights_are_refused():
+    masked = np.ma.masked_less(np.where(X < 1, X, -9999), -99)
+    missing = masked.filled(np.nan)
+    fitted = clone(REGRESSOR).fit(masked, Y)
+    assert fitted.columns_ == clone(REGRESSOR).fit(missing, Y).columns_
+    np.testing.assert_array_equal(fitted.predict(masked), fitted.predict(missing))
+    for name, given in {"y": (masked[:, 0],), "sample_weight": (Y, masked[:, 0])}.items():
+        with pytest.raises(ValueError, match=f"{name} holds masked values; fill them, or leave their rows"):
+            clone(REGRESSOR).fit(X, *given)
+
+
 def test_the_posterior_takes_rows_by_the_names_of_the_columns():
     """Of which one may be called as the target is elsewhere."""
     rows = pandas.DataFrame({"y": X[:, 0], "year": X[:, 1], "town": ["Ulm", "Bonn", None, "Hof"] * 10})

@@ -79,7 +79,7 @@ def test_a_missing_value_is_named_by_row_and_column(kind: str) -> None:
 def test_a_masked_array_keeps_its_mask_or_is_refused() -> None:
     whole = from_arrays(np.ma.masked_array(X), Y, task="regression")
     torch.testing.assert_close(whole.train.x, torch.tensor(X).float())
-    with pytest.raises(ValueError, match="x is a masked array with masked values"):
+    with pytest.raises(ValueError, match="x holds masked values; fill them, or leave their rows out"):
         from_arrays(np.ma.masked_greater(X, 1.0), Y, task="regression")
 
 

@@ -11,7 +11,14 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb.data.columns import Names
 from pyrobbb.data.dataset import Dataset, Spec, Split, Task, inferred_classes
-from pyrobbb.data.frames import by_target, check_positions, check_same_rows, is_table, refuse_unread
+from pyrobbb.data.frames import (
+    by_target,
+    check_positions,
+    check_same_rows,
+    is_table,
+    refuse_masked,
+    refuse_unread,
+)
 from pyrobbb.data.splits import numbered, of_the_rows
 
 ArrayLike = Any  # a tensor, a numpy array, a DataFrame, nested lists
@@ -19,6 +26,8 @@ SEVERAL = (
     "several inputs go side by side into one x, as column_stack makes it, whose columns the network takes "
     "apart again"
 )
+TEXT = ": encode text as numbers, or use from_table"
+INSTEAD = {"U": TEXT, "S": TEXT, "O": ": if all are numbers, pass np.asarray(..., dtype=float)"}  # by kind
 
 
 def from_arrays(
@@ -245,21 +254,22 @@ def _check_against(spec: Spec, part: str, split: Split, *, inferred: bool) -> No
 def _tensor(name: str, values: ArrayLike) -> Tensor:
     """A copy as a tensor of the values' own type, booleans and all kinds of integers included."""
     refuse_unread(name, values)
+    refuse_masked(name, values)
     if isinstance(values, Tensor):
         if values.is_complex():
             raise ValueError(f"{name} must hold real numbers, got {values.dtype}")
         return checks.dense(name, values).detach().clone(memory_format=torch.contiguous_format)
-    if np.ma.isMaskedArray(values) and bool(np.ma.getmaskarray(values).any()):
-        raise ValueError(f"{name} is a masked array with masked values; fill them, or leave their rows out")
-    try:
-        array = _of_columns(name, values) if is_table(values) else np.asarray(values)
-    except ValueError as error:  # rows of different lengths
-        words = str(error) if name in str(error) else f"{name} is not an array of numbers: {error}"
-        raise ValueError(words) from error
+    if is_table(values):
+        array = _of_columns(name, values)
+    else:
+        try:
+            array = np.asarray(values)
+        except (ValueError, TypeError, RuntimeError) as error:  # rows of different lengths, odd tensors
+            raise ValueError(f"{name} is not an array of numbers: {error}") from error
     if array.dtype.kind not in "biuf":
         found = f"an array of {array.dtype}" if array.ndim else type(values).__name__
-        text = ": encode text as numbers, or use from_table" if array.dtype.kind in "US" else ""
-        raise ValueError(f"{name} must hold real numbers, got {found}{text}")
+        advice = INSTEAD.get(array.dtype.kind, "") if array.ndim else ""
+        raise ValueError(f"{name} must hold real numbers, got {found}{advice}")
     if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
         raise ValueError(f"{name} holds {array.max()}, which is too large for a 64-bit integer")
     wide: Any = {"b": np.bool_, "i": np.int64, "u": np.int64}.get(array.dtype.kind, as_torch_has(array.dtype))

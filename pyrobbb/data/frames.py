@@ -25,7 +25,10 @@ from pyrobbb._support import checks
 Column = npt.NDArray[Any]  # float64, NaN where missing; or objects: text, None where missing
 Frame = dict[str, Column]
 
-NUMBERS_OR_TEXT = "a column is numbers or text (turn dates into numbers, such as days, or leave them out)"
+NUMBERS_OR_TEXT = (
+    "a column is numbers or text (turn dates into numbers, such as days, or into text for categories, or "
+    "leave them out)"
+)
 PLAIN = str | bool | int | float | np.number  # what a column holds as it is
 UNNAMED = ((), ("y",), ("y0",))  # targets without a name of their own
 CODE = re.compile(r"0\d.*")  # such as 01067; numbers do not begin so
@@ -138,11 +141,17 @@ def refuse_unread(name: str, source: Any) -> None:
         raise ValueError(f"{name} is a {kind}; pass a pandas DataFrame, from its to_pandas()")
 
 
+def refuse_masked(name: str, values: Any) -> None:
+    """ValueError for an array with masked values: most of numpy's functions read what lies beneath."""
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} holds masked values; fill them, or leave their rows out")
+
+
 def by_target(name: str, y: Any, targets: Sequence[str]) -> Any:
     """A table of targets, a DataFrame or a mapping, its columns in the order of `targets`; else `y` as it is.
 
     Raises:
-        ValueError: It has other columns, or some of another length.
+        ValueError: It has other columns, some of another length, or masked values.
     """
     if not is_table(y) and not isinstance(y, Mapping):
         return y
@@ -154,6 +163,8 @@ def by_target(name: str, y: Any, targets: Sequence[str]) -> Any:
     if is_table(y):
         return y.iloc[:, order]
     columns = list(y.values())
+    for target, column in zip(found, columns, strict=True):
+        refuse_masked(f"{name}: column {target!r}", column)
     lengths = {target: len(column) for target, column in zip(found, columns, strict=True)}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{name} has columns of different lengths: {lengths}")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyrobbb._support import text
 from pyrobbb.data.arrays import row_weights
+from pyrobbb.data.frames import refuse_masked
 from pyrobbb.evaluation.calibration import by_confidence
 
 Array = np.ndarray | Tensor
@@ -102,8 +103,9 @@ def as_tensor(values: Any) -> Tensor:
     """Tensors without their gradient; arrays and lists as tensors of their own.
 
     Raises:
-        ValueError: They are not numbers.
+        ValueError: They are not numbers, or some are masked.
     """
+    refuse_masked("the array", values)
     if isinstance(values, Tensor):
         return values.detach()
     array = np.ascontiguousarray(values)

@@ -198,7 +198,16 @@ FAULTS: list[tuple[Any, str]] = [
         lambda: classify(X.astype(str)),
         "^x must hold real numbers, got an array of <U.*: encode text as numbers",
     ),
-    (lambda: classify(X.astype(object)), "^x must hold real numbers, got an array of object"),
+    (
+        lambda: classify(X.astype(object)),
+        r"^x must hold real numbers, got an array of object: if all are numbers, pass np.asarray\(",
+    ),
+    (lambda: regress([torch.ones(2, requires_grad=True)] * 6), "^x is not an array of numbers: .* grad"),
+    (lambda: regress(y=[*REAL[:5], [1, 2]]), "^y is not an array of numbers: "),
+    (
+        lambda: regress(test=(X, {"a": np.ma.masked_less(REAL, 0.5)})),
+        "^test y: column 'a' holds masked values; fill them",
+    ),
     (lambda: classify([[1, 2], [3]]), "^x is not an array of numbers: "),
     (lambda: classify(None), "^x must hold real numbers, got NoneType$"),
     (lambda: classify(X[:5]), "^x has 5 rows and y has 6; they must agree"),

@@ -156,6 +156,13 @@ def test_bad_classification_input(probs, y, message):
         classification_metrics(probs, np.array(y))
 
 
+def test_masked_values_are_refused_and_a_mask_of_none_is_not():
+    y = np.ma.masked_equal([0, 1], 1)
+    with pytest.raises(ValueError, match="the array holds masked values; fill them, or leave their rows out"):
+        classification_metrics(np.eye(2), y)
+    assert classification_metrics(np.eye(2), np.ma.masked_equal([0, 1], 2))["error"] == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.uint8])
 def test_labels_are_whole_numbers_of_any_type(dtype):
     labels = torch.tensor(LABELS).to(dtype)
