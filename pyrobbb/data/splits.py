@@ -1,5 +1,6 @@
 """Which rows are for training, for validation and for the test."""
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -27,10 +28,18 @@ def split_rows(
         given: A share of all rows, a list of row numbers, a mask of booleans or a table, by part.
         seed: Of the draw of shares.
         texts: Columns that are text in every part, as in `as_frame`.
+
+    Raises:
+        ValueError: A part is in none of these forms, or as for `numbered` and `as_frame`.
     """
     parts = {part: take(frame, own) for part, own in numbered(given, rows_of(frame), seed).items()}
     for part, asked in given.items():
         if not of_the_rows(asked):
+            if not isinstance(asked, Sequence | Mapping | os.PathLike) and np.ndim(asked) == 0:
+                raise ValueError(
+                    f"{part} must be a share of the rows, a list of row numbers, a table or, with "
+                    f"from_table(x, y), a pair (x, y), got {type(asked).__name__}"
+                )
             parts[part] = as_frame(part, asked, texts, frame.__contains__, blank_end=False)
     return parts
 

@@ -127,8 +127,7 @@ class Table:
         targets = self._targets(frame)
         self._check_names(frame, targets)
         frame = {name: column for name, column in frame.items() if name not in self.drop}
-        if self.weights is not None:
-            frame[str(self.weights)] = as_zeros_and_ones(frame[str(self.weights)])
+        frame = self._with_numbers(frame, targets)
         counting = self._counting(frame)
         _check_targets("the table", frame, targets, self.task, counting)
         named: Task | None = "classification" if {*targets} & {*texts} else None
@@ -141,7 +140,8 @@ class Table:
             if name not in texts:
                 check_slips(name, column, target=name in targets)
         known = {name: frozenset(column) for name, column in frame.items() if column.dtype.kind != "f"}
-        parts = split_rows(frame, given, self.split_seed, {**known, **texts})
+        split = split_rows(frame, given, self.split_seed, {**known, **texts})
+        parts = {part: self._with_numbers(rows, targets) for part, rows in split.items()}
         train = parts["train"] = take(parts["train"], np.flatnonzero(self._counting(parts["train"])))
         for part, rows in parts.items():
             _check_targets(part, rows, targets, task)
@@ -199,6 +199,11 @@ class Table:
                 f"columns of a file must be separated by commas"
             )
 
+    def _with_numbers(self, rows: Frame, targets: tuple[str, ...]) -> Frame:
+        """The rows with booleans as numbers in the weights, and in targets that are said to be values."""
+        names = (self.weights, *(targets if self.task == "regression" else ()))
+        return rows | {str(name): as_zeros_and_ones(rows[str(name)]) for name in names if name in rows}
+
     def _counting(self, rows: Frame) -> npt.NDArray[np.bool_]:
         """Which rows count: no mean, no class has those that count nothing."""
         every = np.ones(rows_of(rows), dtype=bool)
@@ -216,9 +221,8 @@ class Table:
             y = torch.from_numpy(np.stack([rows[name] for name in columns.targets], axis=1)).to(x.dtype)
         if self.weights not in rows:
             return Split(x, y)
-        column = as_zeros_and_ones(rows[str(self.weights)])
         try:
-            return Split(x, y, row_weights(f"{part}: column {self.weights!r}", column, x))
+            return Split(x, y, row_weights(f"{part}: column {self.weights!r}", rows[str(self.weights)], x))
         except ValueError as error:
             raise ValueError(
                 f"{error}: give these rows weights; those for validation or test may also come as a table "

@@ -295,6 +295,15 @@ LONG = {"id": [f"row {i}" for i in range(40)], "a": np.arange(40.0), "y": np.ara
         ({**TABLE, "size": [1, 2, 3]}, {}, "different lengths"),
         ({**TABLE, "size": [1j] * 6}, {}, "'size' holds values of type complex"),
         ({**TABLE, "size": [[1], [2], 3, 4, 5, 6]}, {}, "'size' holds values of type list"),
+        *(
+            (TABLE, {"test": odd}, rf"test must be a share .*, a list .*, a table .*, got {kind}")
+            for odd, kind in (
+                (True, "bool"),
+                ({1, 2}, "set"),
+                (slice(2), "slice"),
+                (np.array(0.1), "ndarray"),
+            )
+        ),
         (TABLE, {"test": [6]}, "whole numbers from 0 to 5"),
         (TABLE, {"test": [1, 1]}, "names a row twice"),
         (TABLE, {"test": pandas.Series([0, 1, 0, 0, 1, 0])}, "test is a mask of numbers: make them booleans"),
@@ -1088,6 +1097,13 @@ def test_weights_may_be_booleans() -> None:
         for data in (of_column, beside):
             assert data.train.weights.tolist() == [1.0, 1.0, 1.0]
             assert data.train.y.flatten().tolist() == [1.5, 2.5, 4.5]
+
+
+def test_booleans_that_are_said_to_be_values_are_zeros_and_ones() -> None:
+    table = {"a": [1.0, 2, 3, 4], "n": [True, False, False, True]}
+    data = from_table(table, target="n", task="regression", test=table)
+    for part in (data.train, data.test):
+        assert part.y.tolist() == [[1.0], [0.0], [0.0], [1.0]]
 
 
 def test_parts_may_be_masks_and_pairs_are_explained() -> None:
