@@ -266,11 +266,15 @@ def _loss(posterior: Posterior, held: Split) -> float:
 
 
 def _warn_of_little(posterior: Posterior, data: TableData) -> None:
-    """Log a warning if any other row's inputs make y hardly less likely: a mean field may give up."""
-    rows = data.train.take(scattered(len(data.train), ROWS))
+    """Log a warning if other rows' inputs make y hardly less likely: a mean field may give up.
+
+    Of several targets it is the likelihood of all together: one that collapsed beside others goes unnoticed.
+    """
+    rows = scattered(len(data.train), ROWS)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-    others = replace(rows, x=rows.x[order.to(rows.x.device)])
-    said = _loss(posterior, others) - _loss(posterior, rows)
+    shuffled = data.train.take(rows[order].to(data.train.x.device))
+    others = replace(shuffled, x=shuffled.x.roll(1, 0))  # a mere shuffle may leave some with their own
+    said = _loss(posterior, others) - _loss(posterior, shuffled)
     if said < LITTLE:
         logger.warning(
             "the fit says hardly more of %s than a constant: with the inputs of other rows instead, the "

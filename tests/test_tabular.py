@@ -584,6 +584,12 @@ def test_a_fit_that_other_inputs_would_better_is_told_to_go_on(caplog):
     )
 
 
+def test_the_inputs_of_other_rows_are_never_a_row_s_own(caplog):
+    table = {"x": [-1.0, 1.0], "y": [-1.0, 1.0]}
+    tabular._warn_of_little(line(1.0), from_table(table, target="y", task="regression"))
+    assert not caplog.records
+
+
 def line(slope: float) -> Posterior:
     """The fit that y is so many times x, without doubt."""
     network = torch.nn.Linear(1, 1)
