@@ -85,7 +85,7 @@ class Numeric:
         parts: list[Matrix] = []
         if not self.constant:
             if not self.missing:
-                _warn_of_missing(self.name, lacking, "the median")
+                _warn_of_empty(self.name, lacking, "the median")
             parts.append((np.where(lacking, self.median, column) - self.mean) / self.sd)
         if self.missing:
             parts.append(lacking.astype(np.float64) - self.missing)
@@ -138,7 +138,7 @@ class Categorical:
         at = np.array([found[text] for text in texts])
         unknown = at < 0
         lacking = unknown & is_missing(texts)
-        _warn_of_missing(self.name, lacking, "an average row")
+        _warn_of_empty(self.name, lacking, "an average row")
         odd = texts[unknown & ~lacking]
         if len(odd):
             logger.warning(
@@ -372,12 +372,12 @@ def _truth(text: str, known: Sequence[str]) -> str | None:
     return written.get(BOOLEANS.get(text.lower(), ""))
 
 
-def _warn_of_missing(name: str, lacking: npt.NDArray[np.bool_], like: str) -> None:
-    """Log that rows lack a value although no training row did, so that the fit cannot know what it means."""
-    if lacking.any():
+def _warn_of_empty(name: str, lacking: npt.NDArray[np.bool_], like: str) -> None:
+    """Log that a column is empty, as after a join that failed, although no training row lacked its value."""
+    if len(lacking) and lacking.all():
         logger.warning(
-            "column %r: %d of %d rows have no value, which no training row lacked; they count as %s",
-            name, lacking.sum(), len(lacking), like,
+            "column %r has no value in any of %d rows, and no training row lacked one: they count as %s",
+            name, len(lacking), like,
         )  # fmt: skip
 
 
