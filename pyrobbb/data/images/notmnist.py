@@ -11,7 +11,7 @@ import torch
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.images import idx
-from pyrobbb.data.images.catalog import NAMES
+from pyrobbb.data.images.catalog import NAMES, checked
 from pyrobbb.data.images.folders import given_folders
 from pyrobbb.data.images.sources import DataUnavailableError
 
@@ -23,18 +23,18 @@ def notmnist(root: str | os.PathLike[str] | None = None, *, scale: float = 126.0
 
     Raises:
         ValueError: A given folder does not exist, or `scale` is not positive.
-        BadFileError: A file is cut, or is not an IDX file of so many images.
+        BadFileError: A file is cut, or is not an IDX file of so many images or labels.
         DataUnavailableError: No given folder has `notmnist/`.
     """
     checks.positive("scale", scale)
     for _, folder in given_folders(root):
         place = folder / "notmnist"
-        paths = [place / f"{name}.gz" for name in NAMES[2:]]
-        if all(path.is_file() for path in paths):
-            images, labels = (idx.parse(idx.read_raw(path), str(path)) for path in paths)
-            if images.shape != (ROWS, 28, 28) or labels.shape != (ROWS,):
-                found = f"arrays of shape {images.shape} and {labels.shape}"
-                raise idx.BadFileError(str(place), found, f"notMNIST's {ROWS:,} test images and labels")
+        paths = {name: place / f"{name}.gz" for name in NAMES[2:]}
+        if all(path.is_file() for path in paths.values()):
+            images, labels = (
+                checked(idx.parse(idx.read_raw(path), str(path)), name, ROWS, str(path))
+                for name, path in paths.items()
+            )
             x = torch.from_numpy(images.astype("float32")).flatten(1) / scale
             return Split(x, torch.from_numpy(labels.astype("int64")))
     raise DataUnavailableError(

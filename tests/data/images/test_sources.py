@@ -4,13 +4,14 @@ import gzip
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from data_fakes import ARRAYS, GZIPPED, IMAGES, RAW, TINY, Mirror, isolate, put, register, serve
 from pyrobbb.data import BadFileError, DataUnavailableError
-from pyrobbb.data.images import catalog, folders
+from pyrobbb.data.images import catalog, folders, idx
 from pyrobbb.data.images.catalog import NAMES
 from pyrobbb.data.images.sources import obtain
 
@@ -136,6 +137,23 @@ def test_the_files_of_the_other_data_set_are_not_these(
             DataUnavailableError, match=f"root={root} holds Tiny in .*, and no files of Other"
         ):
             obtain(other, root=root, download=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "said"),
+    [
+        (NAMES[0], ARRAYS[NAMES[0]].astype(np.int16), r"shape \(30, 28, 28\) of int16; .*, of uint8"),
+        (NAMES[0], ARRAYS[NAMES[0]][:, 1:], r"shape \(30, 27, 28\) of uint8; expected 30 images of 28 x 28"),
+        (NAMES[2], ARRAYS[NAMES[0]], r"shape \(30, 28, 28\) .*; expected 10 images"),
+        (NAMES[1], ARRAYS[NAMES[3]], r"shape \(10,\) of uint8; expected 30 labels"),
+        (NAMES[3], ARRAYS[NAMES[3]] + np.uint8(1), "label 10; expected 10 labels from 0 to 9"),
+    ],
+)
+def test_a_file_without_an_md5_is_known_by_its_layout(name: str, array: Any, said: str) -> None:
+    unknown = replace(TINY, md5=())
+    assert np.array_equal(unknown.verified(RAW[name], name, "there"), ARRAYS[name])
+    with pytest.raises(BadFileError, match=f"^there: found {said}"):
+        unknown.verified(idx.pack(array), name, "there")
 
 
 @pytest.mark.parametrize(
