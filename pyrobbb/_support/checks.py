@@ -125,6 +125,14 @@ def dense(name: str, value: Tensor) -> Tensor:
     return value
 
 
+def shaped(name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
+    """`value` if it is a tensor of this shape."""
+    if not isinstance(value, Tensor) or value.shape != shape:
+        got = tuple(value.shape) if isinstance(value, Tensor) else short(value)
+        raise ValueError(f"{name} must be a tensor of shape {shape}, got {got}")
+    return value
+
+
 def check_kinds(**given: Any) -> None:
     """Raise ValueError unless each value is an instance of the type, or one of the types, given with it."""
     for name, (value, kind) in given.items():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pyrobbb._support import checks
+from pyrobbb._support import checks, text
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bandits.replay import Replay
 
@@ -72,24 +72,49 @@ class Agent(ABC):
 
     @abstractmethod
     def choose(self, rows: Tensor) -> Tensor:
-        """An action (R,) from the rows (R, K, width) of each run's K actions."""
+        """Each run's action, whole numbers (R,) from 0 to K - 1, from the rows (R, K, width) of its K."""
 
     def act(self, contexts: Tensor) -> Tensor:
-        """Each run's action in its context: `contexts` (R, features) to actions (R,)."""
+        """Each run's action in its context: `contexts` (R, features) to actions (R,).
+
+        Raises:
+            ValueError: Contexts of another shape, or `choose` does not return one action for each run.
+        """
+        checks.shaped("contexts", contexts, (self.learner.runs, self.features))
         self.acted += 1
         if self.acted <= self.pulls * self.actions:
             return torch.full((self.learner.runs,), (self.acted - 1) % self.actions)
         wide = contexts[:, None].expand(-1, self.actions, -1)
-        return self.choose(torch.cat([wide, self.codes], dim=2))
+        chosen = self.choose(torch.cat([wide, self.codes], dim=2))
+        return self._indices(f"{type(self).__name__}.choose: actions", chosen)
 
     def learn(self, contexts: Tensor, actions: Tensor, rewards: Tensor) -> None:
-        """Store the outcome, and train when it is time."""
+        """Store the outcome, and train when it is time.
+
+        Raises:
+            ValueError: A part of another shape, no such action, or a value that is not finite.
+        """
+        checks.shaped("contexts", contexts, (self.learner.runs, self.features))
+        checks.shaped("rewards", rewards, (self.learner.runs,))
+        actions = self._indices("actions", actions)
+        if not bool(torch.cat([contexts, rewards[:, None]], dim=1).isfinite().all()):  # one call, for speed
+            got = f"{text.short(contexts)} and {text.short(rewards)}"
+            raise ValueError(f"contexts and rewards must be finite, got {got}")
         self.replay.add(torch.cat([contexts, one_hot(actions, self.actions).float()], dim=1), rewards)
         if self.updates == 0 or self.replay.seen % self.every:
             return
         n = len(self.replay) if self.kl_over == "held" else self.replay.capacity
         for indices in self.replay.indices(self.updates, self.batch_size, self.randoms):
             self.learner.train(*self.replay.batch(indices), share=self.batch_size / n)
+
+    def _indices(self, name: str, actions: Tensor) -> Tensor:
+        """The actions as indices, or a ValueError unless there is one of each run."""
+        each = checks.shaped(name, actions, (self.learner.runs,)).tolist()
+        if not all(type(a) is int and 0 <= a < self.actions for a in each):
+            raise ValueError(
+                f"{name} must be whole numbers from 0 to {self.actions - 1}, got {text.short(each)}"
+            )
+        return actions.long()
 
     def made_with(self) -> dict[str, Any]:
         """The settings that a resumed game must share, as plain values."""

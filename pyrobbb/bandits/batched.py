@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from pyrobbb._support import checks
 from pyrobbb._support.flat import split
-from pyrobbb._support.network_checks import dropping
+from pyrobbb._support.network_checks import check_rows_stay_apart, dropping
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import changes
 from pyrobbb.accelerated.batched_update import BatchedUpdate
@@ -144,8 +144,8 @@ class PointLearner(Learner):
         compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
 
     Raises:
-        ValueError: If the networks differ in shape or have dropout, one of their parameters is frozen, or the
-            likelihood has parameters of its own.
+        ValueError: If the networks differ in shape, have dropout or mix the rows of a batch, one of their
+            parameters is frozen, or the likelihood has parameters of its own.
     """
 
     def __init__(
@@ -161,6 +161,7 @@ class PointLearner(Learner):
             raise ValueError("networks must hold at least one network")
         if any(True for _ in likelihood.parameters()):
             raise ValueError(f"{type(likelihood).__name__} has parameters, which are not trained here")
+        check_rows_stay_apart(networks[0])
         _refuse_dropout(networks[0])
         parameters = [dict(network.named_parameters()) for network in networks]
         frozen = [name for one in parameters for name, p in one.items() if not p.requires_grad]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyrobbb._support import text
+from pyrobbb._support import checks, text
 
 
 class Round(NamedTuple):
@@ -44,17 +44,14 @@ class Environment(ABC):
         """
 
     def check(self, given: Round) -> Round:
-        """`given`, if its shapes are what `features` and `actions` say.
+        """`given`, if it is a round whose shapes are what `features` and `actions` say.
 
         Raises:
-            ValueError: If they are not; it names the part.
+            ValueError: If it is not; it names the part.
         """
+        if not isinstance(given, Round):
+            raise ValueError(f"{type(self).__name__}.draw must return a Round, got {text.short(given)}")
         wanted = {"context": self.features, "expected": self.actions, "rewards": self.actions}
         for name, length in wanted.items():
-            part = getattr(given, name)
-            if not isinstance(part, Tensor) or part.shape != (length,):
-                got = tuple(part.shape) if isinstance(part, Tensor) else text.short(part)
-                raise ValueError(
-                    f"{type(self).__name__}.draw: {name} must be a tensor of shape ({length},), got {got}"
-                )
+            checks.shaped(f"{type(self).__name__}.draw: {name}", getattr(given, name), (length,))
         return given

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from random import Random
 from time import monotonic, process_time
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyrobbb._support import checkpoint, checks
 from pyrobbb._support.settings import changes, is_plain
@@ -19,9 +22,10 @@ from pyrobbb._support.signals import Interrupt
 from pyrobbb.bandits.agent import Agent
 from pyrobbb.bandits.environment import Environment
 from pyrobbb.data.dataset import digest_of
-from pyrobbb.training.compatibility import check_same
+from pyrobbb.training.compatibility import check_same, plain_network
 
 EACH_ROUND = ("expected", "realised", "actions")
+GENERATORS = (np.random.Generator, np.random.RandomState, Random)
 
 
 @dataclass
@@ -114,7 +118,7 @@ class Play:
     def _round(self) -> None:
         rounds = [self.environment.check(self.environment.draw(random)) for random in self.randoms]
         contexts, expected, rewards = (
-            torch.stack(part).to(self.agent.codes) for part in zip(*rounds, strict=True)
+            torch.stack(part).detach().to(self.agent.codes) for part in zip(*rounds, strict=True)
         )
         for name, part in (("context", contexts), ("expected", expected), ("rewards", rewards)):
             if not bool(part.isfinite().all()):
@@ -193,13 +197,19 @@ class Play:
 
 
 def _kind(environment: Environment) -> dict[str, Any]:
-    """Its class, its plain values, and digests of its own tensors and arrays, by name."""
+    """Its class, plain values, and digests of its tensors, arrays, networks and generators, by name."""
     found: dict[str, Any] = {"kind": type(environment).__name__}
     for name, value in vars(environment).items():
         if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
             value = torch.from_numpy(value.astype(np.float64))
+        elif isinstance(value, torch.Generator):
+            value = value.get_state()
         if isinstance(value, Tensor):
             found[name] = digest_of(value)
+        elif isinstance(value, nn.Module):
+            found[name] = plain_network(value) | {k: digest_of(p) for k, p in value.named_parameters()}
+        elif isinstance(value, GENERATORS):
+            found[name] = sha256(pickle.dumps(value)).hexdigest()[:16]
         elif is_plain(plain := list(value) if isinstance(value, tuple) else value):
             found[name] = deepcopy(plain)
     return found

@@ -29,6 +29,7 @@ class Replay:
         """Interactions held, for each run."""
         return min(self.seen, self.capacity)
 
+    @torch.no_grad()
     def add(self, x: Tensor, y: Tensor) -> None:
         """Keep one interaction of each run: `x` of shape (R, width), rewards `y` of shape (R,)."""
         at = self.seen % self.capacity

@@ -484,6 +484,13 @@ def test_dropout_is_refused():
         PointLearner([network], likelihoods.Normal(0.5))
 
 
+def test_an_action_is_judged_apart_from_the_others():
+    network = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    with pytest.raises(ValueError, match=r"layer '1' \(BatchNorm1d\) mixes the rows of a batch"):
+        PointLearner([network], likelihoods.Normal(0.5))
+    assert PointLearner([network.eval()], likelihoods.Normal(0.5), compiled=False).runs == 1
+
+
 def test_plain_learners_refuse_what_they_would_not_train():
     with pytest.raises(ValueError, match="Normal has parameters, which are not trained here"):
         PointLearner([perceptron(3, [4], 1)], likelihoods.Normal(learn_scale=True))

@@ -1,7 +1,9 @@
 """Bandits of a user's own: networks, environments and seeds that are not the paper's."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -134,6 +136,11 @@ class Wider(Lines):
         return Round(context, torch.cat([expected, more]), rewards)
 
 
+class Tuples(Lines):
+    def draw(self, random: torch.Generator) -> Round:
+        return tuple(super().draw(random))  # type: ignore[return-value]
+
+
 class OfArrays(Lines):
     def draw(self, random: torch.Generator) -> Round:
         return Round(*(part.numpy() for part in super().draw(random)))  # type: ignore[arg-type]
@@ -144,6 +151,7 @@ class OfArrays(Lines):
     [
         (Wider, r"Wider.draw: expected must be a tensor of shape \(3,\), got \(4,\)"),
         (OfArrays, "OfArrays.draw: context must be a tensor"),
+        (Tuples, r"Tuples.draw must return a Round, got \(tensor"),
     ],
 )
 def test_every_round_is_checked(environment: Any, said: str) -> None:
@@ -262,3 +270,116 @@ def test_what_the_first_round_keeps_for_the_others_is_no_state(tmp_path: Path) -
     with pytest.raises(ValueError, match=r"changed Lazy.log"):
         Play(Lazy(log=True), agent(), 3, [0, 1], path=tmp_path / "other.pt").run()
     assert not (tmp_path / "other.pt").exists()
+
+
+class Holding(Lines):
+    """Has something of its own, which may turn its rewards round."""
+
+    def __init__(self, own: Any, read: Callable[[Any], Any] = lambda own: None) -> None:
+        super().__init__()
+        self.own, self.read = own, read
+
+    def draw(self, random: torch.Generator) -> Round:
+        self.read(self.own)
+        return super().draw(random)
+
+
+def plain_agent(kind: Any = EpsilonGreedy) -> Any:
+    return kind(point(nn.Linear(WIDTH, 1), nn.Linear(WIDTH, 1)), 2, 3, [0, 1], batch_size=4, updates=1)
+
+
+def net(bias: float) -> nn.Linear:
+    made = nn.Linear(2, 1)
+    nn.init.constant_(made.weight, 1.0)
+    nn.init.constant_(made.bias, bias)
+    return made
+
+
+GENERATORS: list[tuple[Any, Any]] = [
+    (lambda seed: torch.Generator().manual_seed(seed), lambda own: torch.rand(1, generator=own)),
+    (np.random.default_rng, lambda own: own.normal()),
+    (np.random.RandomState, lambda own: own.normal()),
+    (Random, lambda own: own.random()),
+]
+
+
+@pytest.mark.parametrize("make", [net, *(make for make, _ in GENERATORS)])
+def test_what_an_environment_holds_is_the_same_when_a_game_is_resumed(make: Any, tmp_path: Path) -> None:
+    def played(seed: int, steps: int) -> None:
+        Play(Holding(make(seed)), plain_agent(), steps, [0, 1], path=tmp_path / "game.pt").run()
+
+    played(0, 2)
+    played(0, 3)
+    with pytest.raises(CheckpointError, match=r"game.pt was made with environment own"):
+        played(1, 4)
+
+
+@pytest.mark.parametrize(("make", "read"), GENERATORS)
+def test_a_game_in_an_environment_with_its_own_generator_is_not_resumed(
+    make: Any, read: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"Holding.draw changed Holding.own"):
+        Play(Holding(make(0), read), plain_agent(), 3, [0, 1], path=tmp_path / "game.pt").run()
+
+
+def test_no_graph_is_kept_of_a_round() -> None:
+    class Differentiable(Lines):
+        def draw(self, random: torch.Generator) -> Round:
+            context, expected, rewards = super().draw(random)
+            weight = torch.ones((), requires_grad=True)
+            return Round(context * weight, expected * weight, rewards * weight)
+
+    mine = plain_agent()
+    games = Play(Differentiable(), mine, 3, [0, 1]).run()
+    mine.learn(torch.ones(2, 2, requires_grad=True), torch.tensor([0, 1]), torch.ones(2, requires_grad=True))
+    for kept in (games.expected, games.realised, mine.replay.x, mine.replay.y):
+        assert not kept.requires_grad
+
+
+class Always(ThompsonSampling):
+    """Takes these actions."""
+
+    given: Any
+
+    def choose(self, rows: Tensor) -> Tensor:
+        return self.given
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (torch.tensor([0, 3]), r"whole numbers from 0 to 2, got \[0, 3\]"),
+        (torch.tensor([-1, 0]), r"whole numbers from 0 to 2, got \[-1, 0\]"),
+        (torch.tensor([0.0, 1.0]), r"whole numbers from 0 to 2, got \[0.0, 1.0\]"),
+        (torch.tensor([True, False]), "whole numbers from 0 to 2"),
+        (torch.tensor([[0], [1]]), r"a tensor of shape \(2,\), got \(2, 1\)"),
+        (torch.tensor([0]), r"a tensor of shape \(2,\), got \(1,\)"),
+        ([0, 1], r"a tensor of shape \(2,\), got \[0, 1\]"),
+    ],
+)
+def test_an_own_rule_chooses_an_action_for_each_run(given: Any, said: str) -> None:
+    mine = plain_agent(Always)
+    mine.given = given
+    with pytest.raises(ValueError, match=f"^Always.choose: actions must be {said}"):
+        Play(Lines(), mine, 1, [0, 1]).run()
+    mine.given = torch.tensor([0, 2], dtype=torch.int32)
+    assert Play(Lines(), mine, 1, [0, 1]).run().actions.tolist() == [[0], [2]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"contexts": torch.zeros(1, 2)}, r"contexts must be a tensor of shape \(2, 2\), got \(1, 2\)"),
+        ({"rewards": torch.zeros(1)}, r"rewards must be a tensor of shape \(2,\), got \(1,\)"),
+        ({"rewards": torch.tensor([0.0, float("nan")])}, r"contexts and rewards must be finite, got .*nan"),
+        ({"actions": torch.tensor([0, 7])}, r"actions must be whole numbers from 0 to 2, got \[0, 7\]"),
+    ],
+)
+def test_an_outcome_is_one_of_each_run(changed: dict[str, Tensor], said: str) -> None:
+    mine = plain_agent()
+    given = {"contexts": torch.zeros(2, 2), "actions": torch.tensor([0, 1]), "rewards": torch.zeros(2)}
+    with pytest.raises(ValueError, match=f"^{said}"):
+        mine.learn(**{**given, **changed})
+    assert mine.replay.seen == 0
+    with pytest.raises(ValueError, match=r"^contexts must be a tensor of shape \(2, 2\), got \(2, 5\)"):
+        mine.act(torch.zeros(2, 5))
