@@ -97,8 +97,15 @@ class TorchRows:
             parts = batch if isinstance(batch, list | tuple) else [batch]
             if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
                 found = " and ".join(type(part).__name__ for part in (parts if len(parts) == 2 else [batch]))
-                several = len(parts) > 2 or isinstance(parts[0], list | tuple | Mapping)
-                advice = SEVERAL if several else "inputs without targets are given to predict() as a tensor"
+                if len(parts) == 2 and isinstance(parts[0], list | tuple | Mapping):
+                    advice = SEVERAL
+                elif len(parts) == 1 and isinstance(parts[0], Tensor):
+                    advice = "inputs without targets are given to predict() as a tensor"
+                else:
+                    advice = (
+                        "make them in a collate_fn, several inputs side by side in x; weights of rows go to "
+                        "from_arrays(weights=)"
+                    )
                 raise ValueError(f"the dataset must give pairs (x, y) of tensors, got {found}; {advice}")
             x, y = (part.detach().to(self.device) for part in parts)
             if len(x) != len(rows):

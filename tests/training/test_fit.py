@@ -471,11 +471,15 @@ class Stream(IterableDataset[Any]):
         (lambda: TensorDataset(DATA.train.x[:0], DATA.train.y[:0]), "TensorDataset has no rows"),
         (
             lambda: TensorDataset(DATA.train.x, DATA.train.x, DATA.train.y),
-            r"must give pairs \(x, y\) of tensors, got list; several inputs go side by side into one x",
+            r"must give pairs \(x, y\) of tensors, got list; make them in a collate_fn, several inputs side",
+        ),
+        (
+            lambda: DataLoader([{"x": torch.zeros(3), "y": 0}] * 12),
+            r"got dict; make them in a collate_fn, .*; weights of rows go to from_arrays\(weights=\)",
         ),
         (
             lambda: DataLoader(Noisy(0.0), collate_fn=lambda rows: ([rows], torch.zeros(len(rows)))),
-            "must give pairs .* of tensors, got list and Tensor",
+            "must give pairs .* of tensors, got list and Tensor; several inputs go side by side into one x",
         ),
         (
             lambda: DataLoader(Noisy(0.0), batch_size=6, collate_fn=twice),
@@ -510,6 +514,7 @@ class Stream(IterableDataset[Any]):
         "fewer rows",
         "no rows",
         "no pairs",
+        "rows by name",
         "inputs of several parts",
         "two views",
         "a row left out",
