@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pyrobbb._support.copies import own_copy, own_pair
+from pyrobbb._support.model_inputs import check_rows
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -30,13 +31,18 @@ SIGMA = 0.04  # the same, of what other sigmas save at the same mu
 ROWS, MOST = 1000, 100_000  # to evaluate F on, where there are more; of small networks up to MOST,
 PRODUCTS = 10**8  # as long as rows times weights are no more than this
 EPOCHS = 4  # of further training at least, over which the rate falls
-FASTER = "+rates.rho=10, in Python rates={'rho': 10}"
+LONGER = (
+    "train longer or faster (+rates.rho=10, in Python rates={'rho': 10}), or let the rate fall at the end "
+    "(schedule=cosine, in Python schedule=)"
+)
 
 
 def optimum(chain: FittedChain, data: Dataset, draws: int, steps: int, seed: int) -> list[Finding]:
     """The optimum and the trivial bound, of a guide that has a free energy."""
     model, guide = chain
     name = type(guide).__name__
+    first = data.train.head(1).to(model.device)
+    check_rows(model, "", first.x, first.y)  # other data than it was fitted to, before Pyro speaks of shapes
     if kl_ledger(Posterior([chain]), draws=2) is None:
         return _unknown(f"the density of {name} is not known, as of a point or of draws: no free energy")
     if isinstance(guide, NormalByScale):
@@ -122,14 +128,14 @@ def _further(
     first, last = before.mean / N, after.mean / N
     words = f"{epochs} more epochs at the full KL lower F from {first:.4g} to {last:.4g} nats per datum"
     once = "check that the KL and N count once (kl=uniform)"
-    advice = f"the fit is not at its minimum; train longer or faster ({FASTER}), and {once}"
+    advice = f"the fit is not at its minimum; {LONGER}, and {once}"
     found = [_saving("optimum", before - after, size, GAIN, words, advice)]
     if isinstance(getattr(guide, "rho", None), nn.Parameter):
         other: Any = own_copy(chain[1])
         other.rho.data.copy_(guide.rho)
         after = free_energy((chain[0], other), data.train, draws, seed)
         words = "of this the sigmas save, at the same mu"
-        advice = f"sigma is not at its minimum; see that it is trained, or faster ({FASTER}), and {once}"
+        advice = f"sigma is not at its minimum; see that it is trained, {LONGER}, and {once}"
         found.append(_saving("sigma", before - after, size, SIGMA, words, advice))
     faults = [i for i, finding in enumerate(found) if finding.passed is False]
     held = data.validation or data.test
