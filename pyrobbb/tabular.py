@@ -93,10 +93,10 @@ def fit_table(
             "learned", "heteroscedastic" and, for a method with a bound, "mixture".
         prior: By default `table_prior`, for classes with the better of two gains.
         seed: Decides everything random.
-        options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`. With `folder` the fit
-            resumes, and `load_table` finds the posterior there, as wherever its `save` wrote it. Several
-            fits use copies of the `callbacks`, each with a folder of its own within theirs; afterwards yours
-            hold the state of the returned fit's.
+        options: Those of `fit`, such as `epochs`, `chains`, `inference` or `progress`, but for `model` and
+            `guide`, which are made here. With `folder` the fit resumes, and `load_table` finds the posterior
+            there, as wherever its `save` wrote it. Several fits use copies of the `callbacks`, each with a
+            folder of its own within theirs; afterwards yours hold the state of the returned fit's.
 
     Raises:
         ValueError: An option is outside its domain.
@@ -121,8 +121,9 @@ def fit_table(
     if options.get("batch_size") is not None:
         checks.count("batch_size", options["batch_size"])
     checks.count("samples", options.get("samples", 1))
-    if "likelihood" in options:
-        raise ValueError(f"fit_table makes the likelihood: say noise= one of {', '.join(NOISES)}, or use fit")
+    for name in ("model", "guide", "likelihood"):
+        if name in options:
+            raise ValueError(f"fit_table makes the {name}: choose by hidden=, noise= and prior=, or use fit")
     folder = options.pop("folder", None)
     folder = None if folder is None else Path(folder)
     dtype = str(data.train.x.dtype).removeprefix("torch.")
