@@ -35,7 +35,8 @@ def partly_bayesian(
         where: Shell patterns of the names of the parameters that become Bayesian.
         likelihood: What y is, given the output.
         sigma: How far from its trained value a weight may be expected.
-        rest: `frozen`: the other parameters stay as they are; `trained`: they are trained further, as points.
+        rest: `frozen`: the other parameters stay as they are; `trained`: they are trained further, as points,
+            but for those that are frozen already.
         N: As of `BayesianNetwork`.
 
     Raises:
@@ -54,5 +55,5 @@ def partly_bayesian(
     prior.check(weight_names(own))
     for name, parameter in own.named_parameters():
         chosen = any(fnmatchcase(name, pattern) for pattern in patterns)
-        parameter.requires_grad_(chosen or rest == "trained")
+        parameter.requires_grad_(chosen or (rest == "trained" and parameter.requires_grad))
     return BayesianNetwork(own, prior, likelihood, N)

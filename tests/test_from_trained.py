@@ -97,6 +97,15 @@ def test_only_what_was_asked_for_is_trained(rest):
     assert net.training  # the user's own is left as it was
 
 
+def test_what_is_frozen_already_is_trained_only_where_it_is_named():
+    net = _trained().requires_grad_(False)
+    net[4].bias.requires_grad_(True)
+    model = partly_bayesian(net, "6.*", likelihoods.Categorical(), rest="trained")
+    trained = {name for name, _ in model.network.named_parameters() if name not in model.frozen}
+    assert trained == {"4.bias"}
+    assert model.sites == ("6.weight", "6.bias")
+
+
 @pytest.mark.parametrize(
     ("where", "options", "reason"),
     [
