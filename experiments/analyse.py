@@ -92,6 +92,7 @@ def _learning_curves(metrics: Mapping[str, Any], rows: Sequence[history.Epoch]) 
         chain=[row.chain for row in rows],
         trivial=metrics.get("trivial_free_energy"),
         error_label=f"validation {error.label}",
+        bound="free_energy" in metrics,
     )
 
 

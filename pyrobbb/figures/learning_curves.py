@@ -1,4 +1,4 @@
-"""How the free energy, its two parts and the validation error went down, epoch by epoch."""
+"""How the free energy, or another loss, its two parts and the validation error went down, epoch by epoch."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,7 +22,8 @@ def learning_curves(
     chain: ArrayLike | None = None,
     trivial: float | None = None,
     error_label: str = "validation error (%)",
-    title: str = "Learning curves: the free energy is the sum of KL and negative log-likelihood",
+    bound: bool = True,
+    title: str = "",
 ) -> Figure:
     """F/N = KL/N + NLL/N (paper eq. 1, in nats per training datum) and the validation error, by epoch.
 
@@ -35,7 +36,9 @@ def learning_curves(
         chain: Which restart a row belongs to; by default all to one.
         trivial: The free energy of a posterior that ignores the inputs, for a line in its panel.
         error_label: Name and unit of the error.
-        title: The caption.
+        bound: Whether the loss is a free energy; else `free_energy` is that of a point, and `kl` the prior's
+            part of it.
+        title: The caption; by default what is the sum of what.
 
     Raises:
         ValueError: Columns of different lengths, or empty.
@@ -44,9 +47,10 @@ def learning_curves(
     data = columns(
         epoch=epoch, free_energy=free_energy, kl=kl, nll=nll, validation_error=validation_error, chain=chain
     )
+    whole, part = ("Free energy", "KL[q || prior]") if bound else ("Loss", "Prior")
     panels = {
-        "free_energy": ("Free energy", NATS),
-        "kl": ("KL[q || prior]", NATS),
+        "free_energy": (whole, NATS),
+        "kl": (part, NATS),
         "nll": ("Negative log-likelihood", NATS),
     }
     error = data["validation_error"]
@@ -71,7 +75,8 @@ def learning_curves(
         grid.flat[3].plot(data["epoch"][best], error[best], "o", ms=9, mfc="none", mec="black", mew=1)
         for axes in grid[0]:
             axes.set_xlabel("")
-    caption(figure, title)
+    parts = f"{'KL' if bound else 'the prior'} and negative log-likelihood"
+    caption(figure, title or f"Learning curves: the {whole.lower()} is the sum of {parts}")
     return figure
 
 

@@ -15,22 +15,28 @@ LINES = 60  # of a table
 NATS = "nats per example"
 
 
-def learning(rows: Sequence[Epoch], trivial: float | None, error: str) -> Section:
-    """Free energy, its two parts and the validation error, by epoch.
+def learning(rows: Sequence[Epoch], trivial: float | None, error: str, *, bound: bool) -> Section:
+    """Free energy, or another loss, its two parts and the validation error, by epoch.
 
     Args:
         rows: The history.
         trivial: The free energy of ignoring the inputs, if known.
         error: The name and unit of the validation error.
+        bound: Whether the loss is a free energy.
     """
     ends = [max((row for row in rows if row.chain == c), key=lambda row: row.epoch) for c in _chains(rows)]
     energy, kl, nll = (fmean(getattr(row, name) for row in ends) for name in ("free_energy", "kl", "nll"))
+    whole, part, far = (
+        ("Free energy", "KL", "How far the posterior is from the prior")
+        if bound
+        else ("Loss", "Prior", "How unlikely the weights are under the prior")
+    )
     level = None if trivial is None else (trivial, f"ignoring the inputs: {number(trivial, 3)}")
     drawn = [
-        (f"free energy ({NATS})", "free_energy", "Free energy", level,
+        (f"{whole.lower()} ({NATS})", "free_energy", whole, level,
          "What training lowers. " + _beside(energy, trivial)),
-        (f"KL ({NATS})", "kl", "KL: the cost of the weights", None,
-         f"How far the posterior is from the prior; {number(kl)} {NATS} at the end."),
+        (f"{part} ({NATS})", "kl", f"{part}: the cost of the weights", None,
+         f"{far}; {number(kl)} {NATS} at the end."),
         (f"negative log-likelihood ({NATS})", "nll", "Misfit to the training data", None,
          f"How surprising the training answers still are; {number(nll)} {NATS} at the end."),
         (error, "validation_error", "Error on validation data", None,
@@ -43,10 +49,10 @@ def learning(rows: Sequence[Epoch], trivial: float | None, error: str) -> Sectio
             spec = charts.curves(points, "epoch", label, "chain", line=line)
             parts.append(Chart(heading, spec, words))
     words = (
-        "An epoch is one pass over the training data. The free energy is the sum of KL and misfit, in nats "
-        "(1 nat is 1.44 bits) for each training example."
+        f"An epoch is one pass over the training data. The {whole.lower()} is the sum of "
+        f"{'KL' if bound else 'the prior'} and misfit, in nats (1 nat is 1.44 bits) per training example."
     )
-    return Section("How training went", words, [Charts(parts, _table(rows, error))])
+    return Section("How training went", words, [Charts(parts, _table(rows, error, whole, part))])
 
 
 def ledger(entries: Mapping[str, Mapping[str, Any]], which: str = "") -> Section:
@@ -140,8 +146,8 @@ def _chains(rows: Sequence[Epoch]) -> list[int]:
     return sorted({row.chain for row in rows})
 
 
-def _table(rows: Sequence[Epoch], error: str) -> Table:
-    head = ["Epoch", "Chain", "Free energy", "KL", "Misfit", error.capitalize(), "Learning rate", "Seconds"]
+def _table(rows: Sequence[Epoch], error: str, whole: str, part: str) -> Table:
+    head = ["Epoch", "Chain", whole, part, "Misfit", error.capitalize(), "Learning rate", "Seconds"]
     names = ("epoch", "chain", "free_energy", "kl", "nll", "validation_error", "lr", "seconds")
     shown = evenly_spaced(rows, LINES)
     left = "" if len(shown) == len(rows) else f"; {len(shown)} of {len(rows)} rows"

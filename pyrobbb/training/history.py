@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 class Epoch:
     """What one epoch did.
 
-    `free_energy` = `kl` + `nll`, all in nats per training datum and averaged over the epoch's steps;
+    `free_energy` = `kl` + `nll`, all in nats per training datum and averaged over the epoch's steps; where
+    the loss is no bound, as of a point, `kl` holds the prior's part of it, and `free_energy` the loss;
     `validation_error` is in percent for classification, the root mean squared error otherwise, and
     `validation_nll` in nats per datum, both NaN without a validation set.
     """
@@ -85,7 +86,7 @@ def read_finished(path: Path | str, metrics: Mapping[str, Any]) -> list[Epoch]:
     told = metrics.get("free_energy", metrics.get("train_loss"))  # which is the mean over the chains' ends
     if Path(path).exists() and told is not None and not isclose(last, told):
         logger.warning(
-            "%s was cut off, or belongs to another run: its last free energy is %.6g, the run's is %.6g",
+            "%s was cut off, or belongs to another run: its last loss is %.6g, the run's is %.6g",
             path, last, told,
         )  # fmt: skip
     return rows

@@ -41,7 +41,8 @@ class Options:
             `compiled`: compiled in any case; `eager`: neither; `off`: Pyro's own SVI. All minimise the same
             free energy.
         elbo: One of Pyro's ELBOs, a class, a `partial` of one or an instance, run by Pyro's own SVI; None is
-            `Trace_ELBO` on the path that `fast` says.
+            `Trace_ELBO` on the path that `fast` says. The history's KL and NLL, and their sum, are those of
+            the draws with any, though `RenyiELBO`, say, minimises another bound.
         rates: Factors on the learning rate by part of a parameter's name, such as `{"rho": 10}`.
         clip_norm: Maximum Euclidean norm of a step's gradient, that of F_i; a longer one is scaled down.
         seed: Decides the initial values of the guide, the order of the data and the noise.

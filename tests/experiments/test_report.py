@@ -193,9 +193,11 @@ def test_of_values_there_is_a_band_and_no_code(tmp_path):
 def test_what_has_no_posterior_or_no_steps_has_a_page_too(tmp_path, prior):
     few = ["inference=nuts", "inference.warmup=2", "inference.draws=4", "inference.max_tree_depth=2"]
     execute(tmp_path, f"prior={prior}", *(few if prior == "normal" else []))
-    found = headings(page(tmp_path))
+    html = page(tmp_path)
+    found = headings(html)
     assert ("Weights" in found) == (prior == "normal")
     assert ("How training went" in found) == (prior == "deterministic")
+    assert "free energy" not in html.lower()
 
 
 def test_without_the_extra_a_line_says_so_and_the_run_is_finished(tmp_path, monkeypatch, capsys):

@@ -182,6 +182,11 @@ def test_learning_curves_without_validation_have_three_panels():
     ]
 
 
+def test_learning_curves_of_a_point_are_of_a_loss():
+    figure = learning_curves(bound=False)
+    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["Loss", "Prior"]
+
+
 def test_learning_curves_turn_logarithmic_only_for_wide_positive_values():
     figure = learning_curves(kl=[400.0, 30.0, 3.0, 2.0, 1.0], nll=[40.0, 1.0, 0.5, -0.5, -1.0])
     assert [axes.get_yscale() for axes in figure.axes] == ["linear", "log", "linear", "linear"]

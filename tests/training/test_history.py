@@ -109,12 +109,12 @@ def test_a_finished_history_that_was_cut_is_remarked(
     assert not caplog.messages
     path.write_text(path.read_text()[:-3])
     assert len(history.read_finished(path, {"free_energy": 0.375})) == 3
-    said = "was cut off, or belongs to another run: its last free energy is 2.25, the run's is 0.375"
+    said = "was cut off, or belongs to another run: its last loss is 2.25, the run's is 0.375"
     assert caplog.messages == [f"{path} {said}"]
     caplog.clear()
     path.write_text(path.read_text()[:20])
     assert history.read_finished(path, {"free_energy": 0.375}) == []
-    said = "was cut off, or belongs to another run: its last free energy is nan, the run's is 0.375"
+    said = "was cut off, or belongs to another run: its last loss is nan, the run's is 0.375"
     assert caplog.messages == [f"{path} {said}"]
 
 
