@@ -196,13 +196,14 @@ class Run(Options):
     def _bound(self, posterior: Posterior, data: Dataset, chains: Sequence[Training]) -> dict[str, Any]:
         """The free energy, that of ignoring the inputs, where it goes, and what it is as a code.
 
-        Of a method whose loss is not a bound, `train_loss`, and of Laplace the log evidence of each chain.
+        Of a method or a guide whose loss is not a bound, `train_loss`, and of Laplace the log evidence of
+        each chain.
         """
         of_chains = [chain.history.rows[-1].free_energy for chain in chains if chain.history.rows]
         if not of_chains:  # of a method without steps
             return {}
         loss, found = fmean(of_chains), dict[str, Any]()
-        bound = bool(posterior.model.sites) and self.inference.bounds
+        bound = chains[0].bounds
         found["free_energy" if bound else "train_loss"] = loss
         evidence = [
             torch.as_tensor(guide.log_evidence)
@@ -211,7 +212,7 @@ class Run(Options):
         ]
         if evidence:
             found["log_evidence"] = torch.stack(evidence).tolist()
-        ledger = kl_ledger(posterior, seed=self.seed) if posterior.model.sites else None
+        ledger = kl_ledger(posterior, seed=self.seed)
         if ledger is None:
             return found
         if bound:

@@ -19,7 +19,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.finding import Finding
 from pyrobbb.data.dataset import Dataset, Split, scattered
 from pyrobbb.draws import FittedChain
-from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.evaluation.kl_ledger import has_density
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference.natural_gradient import NormalByScale
 from pyrobbb.posterior import Posterior
@@ -43,7 +43,7 @@ def optimum(chain: FittedChain, data: Dataset, draws: int, steps: int, seed: int
     name = type(guide).__name__
     first = data.train.head(1).to(model.device)
     check_rows(model, "", first.x, first.y)  # other data than it was fitted to, before Pyro speaks of shapes
-    if kl_ledger(Posterior([chain]), draws=2) is None:
+    if not has_density(chain):
         return _unknown(f"the density of {name} is not known, as of a point or of draws: no free energy")
     if isinstance(guide, NormalByScale):
         guide = guide.by_rho()

@@ -7,7 +7,7 @@ from pyrobbb.checkup.optimum import free_energy
 from pyrobbb.data.dataset import Dataset, scattered
 from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
-from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.evaluation.kl_ledger import has_density
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
 
@@ -28,7 +28,7 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
     chain = posterior.main_chain
     model, guide = posterior.chains[chain]
     found = [_prior_functions(model, data, draws, seed)]
-    if kl_ledger(posterior, draws=2) is None:
+    if not has_density((model, guide)):
         return found
     energy = free_energy((model, guide), data.train, draws, seed).by_draw / len(data.train)
     batch = min(BATCH, len(data.train))

@@ -9,7 +9,7 @@ in which P is the prior given the latents that it depends on, so that the rows a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -23,6 +23,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import in_double, univariate
 from pyrobbb._support.random_state import isolated
 from pyrobbb.distributions import ScaleMixtureNormal
+from pyrobbb.draws import FittedChain, check_named
 from pyrobbb.posterior import Posterior, moments
 
 JOINT = "all weights"  # the one row of a guide whose density does not split into sites
@@ -69,20 +70,20 @@ def kl_ledger(
 
     Returns:
         An entry for each latent site in the model's order; a single one, `"all weights"`, of a guide with one
-        density for all sites together, such as AutoMultivariateNormal. None of a point estimate or a set of
-        draws, whose KL is infinite.
+        density for all sites together, such as AutoMultivariateNormal. None of a guide without a density
+        (`has_density`).
     """
     checks.count("draws", draws, minimum=2)
     model, guide = posterior.chains[posterior.main_chain if chain is None else chain]
+    if not has_density((model, guide)):
+        return None
     nats: dict[str, list[float]] = {}
     slab: dict[str, list[float]] = {}
     with torch.no_grad(), isolated(seed, device=model.device), poutine.block():
         for _ in range(draws):
             trace = poutine.trace(guide).get_trace()
             prior = poutine.trace(poutine.replay(model, trace=trace)).get_trace().nodes
-            log_q = _log_q(trace, model.latents)
-            if not log_q:
-                return None
+            log_q = _log_q(trace.nodes, model.latents)
             log_p = {name: _sum(prior[name]) for name in model.latents}
             if JOINT in log_q:
                 log_p = {JOINT: torch.stack([*log_p.values()]).sum()}
@@ -110,6 +111,21 @@ def kl_ledger(
     }
 
 
+def has_density(chain: FittedChain) -> bool:
+    """Whether q has a density, and so a finite KL: not where a latent is a point or one of a set of draws."""
+    model, guide = chain
+    with torch.no_grad(), isolated(0, device=model.device), poutine.block():
+        first, *others = (poutine.trace(guide).get_trace().nodes for _ in range(3))
+    check_named(model.latents, first)
+    own, joint = _own(first, model.latents)
+    for name, names in own.items():
+        if isinstance(univariate(first[names[-1]]["fn"]), Delta):  # as of what a joint draw is split into
+            still = all(torch.equal(first[name]["value"], other[name]["value"]) for other in others)
+            if still or not joint:
+                return False
+    return bool(own)  # without weights there is no q
+
+
 def _sum(site: Any) -> Tensor:
     """Log p of a site's value; in half precision the sum of many would overflow."""
     distribution, value = site["fn"], site["value"]
@@ -119,13 +135,17 @@ def _sum(site: Any) -> Tensor:
     return log_prob.double().sum()
 
 
-def _log_q(trace: Any, latents: Sequence[str]) -> dict[str, Tensor]:
-    """Log q of each latent, or of all together as `JOINT`; nothing if one of them is a point."""
-    nodes = {name: site for name, site in trace.nodes.items() if site["type"] == "sample"}
-    log_q = {name: _sum(site) for name, site in nodes.items()}
+def _own(nodes: Mapping[str, Any], latents: Sequence[str]) -> tuple[dict[str, list[str]], bool]:
+    """Each latent's own nodes in a guide's trace; and whether there are others, of several sites together."""
     own = {name: [n for n in (name, name + _OWN) if n in nodes] for name in latents}
-    if set(nodes) - {n for names in own.values() for n in names}:  # latent variables of all sites together
+    drawn = {name for name, site in nodes.items() if site["type"] == "sample"}
+    return own, not drawn <= {n for names in own.values() for n in names}
+
+
+def _log_q(nodes: Mapping[str, Any], latents: Sequence[str]) -> dict[str, Tensor]:
+    """Log q of each latent, or of all together as `JOINT`."""
+    log_q = {name: _sum(site) for name, site in nodes.items() if site["type"] == "sample"}
+    own, joint = _own(nodes, latents)
+    if joint:
         return {JOINT: torch.stack(list(log_q.values())).sum()}
-    if any(isinstance(univariate(nodes[names[-1]]["fn"]), Delta) for names in own.values()):
-        return {}
     return {name: torch.stack([log_q[n] for n in names]).sum() for name, names in own.items()}

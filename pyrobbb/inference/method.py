@@ -41,10 +41,11 @@ class Inference:
     """How a posterior is found; the base of every method.
 
     `steps` says whether the training loop takes steps at all: a sampler that works on all data at once does
-    everything in `finish`. `bounds` says whether the loss of its steps is a variational free energy,
-    `planned` whether its draws are laid out over all steps, so that a longer training is another one;
-    `own_guide` that it takes no guide of the user's; `descends` that the optimiser takes its steps, so that a
-    weight decay would act; `samples` that it draws every parameter, so that none may be without a prior.
+    everything in `finish`. `bounds` says whether the loss of its steps is a variational free energy, for
+    a guide with a density, `planned` whether its draws are laid out over all steps, so that a longer training
+    is another one; `own_guide` that it takes no guide of the user's; `descends` that the optimiser takes its
+    steps, so that a weight decay would act; `samples` that it draws every parameter, so that none may be
+    without a prior.
     """
 
     steps: ClassVar[bool] = True

@@ -27,6 +27,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.columns import Columns
 from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
+from pyrobbb.evaluation.kl_ledger import has_density
 from pyrobbb.evaluation.residuals import warn_of_noise
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
@@ -270,6 +271,11 @@ class Chain:
         if self.steppers or self.learned or self.ranks.size > 1:
             return None
         return step if getattr(data.x, "device", None) == step.x.device else None
+
+    @cached_property
+    def bounds(self) -> bool:
+        """Whether the loss is a free energy, of finite KL."""
+        return self.inference.bounds and has_density((self.model, self.guide))
 
     @cached_property
     def trivial(self) -> float | None:

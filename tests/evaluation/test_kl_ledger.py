@@ -6,7 +6,14 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
+from pyro.infer.autoguide import (
+    AutoDelta,
+    AutoGuideList,
+    AutoIAFNormal,
+    AutoLaplaceApproximation,
+    AutoMultivariateNormal,
+    AutoNormal,
+)
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
 from engine_fakes import classes, classifier, network, nothing_changes
@@ -14,7 +21,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.evaluation.code_length import code_length
-from pyrobbb.evaluation.kl_ledger import JOINT, kl_ledger
+from pyrobbb.evaluation.kl_ledger import JOINT, has_density, kl_ledger
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import terms_of
@@ -92,6 +99,36 @@ def test_weights_beyond_the_spike_belong_to_the_slab():
     # at w = 0 the spike is sigma1 / sigma2 = 403 times as likely
     assert entry.slab == pytest.approx((6 + 6 / 404) / 12, abs=1e-3)
     assert entry.informative == 6
+
+
+def in_two_parts(first, second):
+    """A guide of the first layer beside one of the others."""
+
+    def make(model):
+        guide, inner = AutoGuideList(model), ["0.weight", "0.bias"]
+        guide.append(first(poutine.block(model, expose=inner)))
+        guide.append(second(poutine.block(model, hide=inner)))
+        return guide
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("guide", "dense"),
+    [
+        (AutoNormal, True),
+        (AutoIAFNormal, True),
+        (in_two_parts(AutoMultivariateNormal, AutoNormal), True),
+        (in_two_parts(AutoMultivariateNormal, AutoDelta), False),
+        (in_two_parts(AutoNormal, AutoDelta), False),
+        (AutoLaplaceApproximation, False),  # a point until its curvature is known
+        (AutoDelta, False),
+    ],
+)
+def test_a_guide_that_is_partly_a_point_has_no_finite_kl(guide, dense):
+    posterior = made(guide)
+    assert has_density(posterior.chains[0]) == dense
+    assert (kl_ledger(posterior, draws=2) is not None) == dense
 
 
 def test_a_point_estimate_has_none_and_nothing_is_left_behind():

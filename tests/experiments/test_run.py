@@ -169,6 +169,9 @@ def test_every_component_runs_for_two_epochs(words, tmp_path):
         else result.metrics["test"]
     )
     assert all(torch.isfinite(torch.tensor(v)) for v in found.values())
+    if "guide=auto_delta" in words:  # a point
+        assert "train_loss" in result.metrics
+        assert not {"free_energy", "trivial_free_energy", "kl_ledger"} & set(result.metrics)
     assert len(history.read(tmp_path / "history.csv")) == 2
 
 

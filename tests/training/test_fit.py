@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 from pyro import poutine
 from pyro.infer import RenyiELBO, TraceMeanField_ELBO
+from pyro.infer.autoguide import AutoDelta
 from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
@@ -132,6 +134,14 @@ def test_progress_is_shown_unless_it_is_turned_off(
     lines = capsys.readouterr().err
     assert ("epoch 1/1: free energy" in lines) == shown
     assert ("(ignoring the inputs: " in lines) == shown
+
+
+def test_a_point_has_a_loss_and_no_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    fit(bayesian(), AutoDelta, DATA, epochs=1, device="cpu")
+    lines = capsys.readouterr().err
+    assert re.search(r"epoch 1/1: loss \S+ = prior \S+ \+ NLL", lines)
+    assert "free energy" not in lines
+    assert "ignoring the inputs" not in lines
 
 
 def test_other_validation_rows_than_the_datas_own() -> None:
