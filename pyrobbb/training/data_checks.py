@@ -12,7 +12,7 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import is_masked, on_real_line, univariate
 from pyrobbb._support.model_inputs import check_rows, first_output, observed
-from pyrobbb._support.network_checks import buffers_kept, check_rows_stay_apart, evaluating
+from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data.arrays import row_weights
@@ -280,10 +280,11 @@ def _check_own_slopes(model: BayesianNetwork, x: Tensor) -> None:
         return
     draw = model.prior_draw()
     weights = model.with_padding({name: draw[name] for name in model.sites})
+    model = own_copy(model)  # a call in training mode may change buffers and counters
     outputs, slopes = [], []
     for lies in (model.initial(), weights):
         given = {name: value.clone().requires_grad_() for name, value in weights.items()}
-        with torch.enable_grad(), isolated(0, device=x.device), buffers_kept(model):
+        with torch.enable_grad(), isolated(0, device=x.device):
             for name, value in model.initial().items():
                 value.copy_(lies[name])
             outputs.append(output := model.apply_network(given, x))
