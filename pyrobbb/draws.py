@@ -1,6 +1,6 @@
 """Draws of the weights from one chain, a model and its fitted guide."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyro
@@ -10,10 +10,12 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
 from torch import Tensor, nn
 
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.random_state import Named, isolated, mixed_seed, seed_generators
 from pyrobbb.bnn import BayesianNetwork, Weights
 
 FittedChain = tuple[BayesianNetwork, nn.Module]
+OWN = "_unconstrained"  # what Pyro's AutoNormal adds to the name of the site it transforms
 Key = tuple[int, int, int]  # of a draw: the seed, the number of the chain, and its own
 
 
@@ -72,15 +74,14 @@ def check_own(module: nn.Module, trace: Any, what: str) -> None:
 def refuse_sites(wrong: Sequence[str]) -> None:
     """Raise ValueError if something is wrong with a guide's sites."""
     if wrong:
-        raise ValueError(
-            f"the guide's sites do not match the model's (to hold a weight fixed, give it the prior "
-            f"Deterministic by PerParameter); the guide has {'; '.join(wrong)}"
-        )
+        raise ValueError(f"the guide's sites do not match the model's; the guide has {'; '.join(wrong)}")
 
 
-def check_named(names: Iterable[str], given: Container[str]) -> None:
-    """Raise ValueError if a guide gives no value to one of the sites `names`."""
-    refuse_sites([f"no site {name!r}" for name in names if name not in given])
+def lacking(names: Iterable[str], given: Container[str]) -> list[str]:
+    """What `refuse_sites` says of the sites `names` to which a guide gives no value."""
+    gone = ", ".join(repr(name) for name in names if name not in given)
+    advice = "(to hold a weight fixed, give it the prior Deterministic by PerParameter)"
+    return [f"no site {gone} {advice}"] if gone else []
 
 
 def stored_leaf(value: Tensor) -> Tensor:
@@ -116,7 +117,7 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
             trace = poutine.trace(guide).get_trace()
             if not found:
                 check_own(guide, trace, "guide")
-                check_named(model.latents, trace.nodes)
+                refuse_sites(lacking(model.latents, trace.nodes))
             values = {name: trace.nodes[name]["value"] for name in model.latents}
             # a point estimate's are the guide's parameters, which a draw must not share
             own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}
@@ -127,6 +128,30 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
 def is_point(guide: nn.Module) -> bool:
     """Whether every draw of a guide is the same."""
     return isinstance(guide, AutoDelta) or bool(getattr(guide, "is_point", False))
+
+
+def has_density(chain: FittedChain) -> bool:
+    """Whether q has a density, and so a finite KL: not where a latent is a point or one of a set of draws."""
+    model, guide = chain
+    with torch.no_grad(), isolated(0, device=model.device), poutine.block():
+        first, *others = (poutine.trace(guide).get_trace().nodes for _ in range(3))
+    refuse_sites(lacking(model.latents, first))
+    own, joint = nodes_of(first, model.latents)
+    for name, names in own.items():
+        if not isinstance(univariate(first[names[-1]]["fn"]), dist.Delta):
+            continue
+        # a Delta is also what a joint draw is split into, which differs from draw to draw
+        still = all(torch.equal(first[name]["value"], other[name]["value"]) for other in others)
+        if still or not joint:
+            return False
+    return bool(own)  # without weights there is no q
+
+
+def nodes_of(nodes: Mapping[str, Any], latents: Sequence[str]) -> tuple[dict[str, list[str]], bool]:
+    """Each latent's own nodes in a guide's trace; and whether there are others, of several sites together."""
+    own = {name: [n for n in (name, name + OWN) if n in nodes] for name in latents}
+    drawn = {name for name, site in nodes.items() if site["type"] == "sample"}
+    return own, not drawn <= {n for names in own.values() for n in names}
 
 
 def distinct(chains: Iterable[FittedChain], draws: int) -> int:

@@ -76,8 +76,8 @@ class _TableEstimator(BaseEstimator):
         else:
             if not hasattr(X, "dtype") and np.asarray(X).dtype.kind in "US":
                 X = np.array(X, dtype=object)  # rows in lists: numbers beside text stay numbers
-            if np.ma.isMaskedArray(X):  # of which validate_data keeps what lies beneath the mask
-                X = np.ma.filled(X.astype(object), np.nan)
+            if np.ma.is_masked(X):  # of which validate_data would keep what lies beneath the mask
+                X = np.ma.filled(X if X.dtype.kind == "f" else X.astype(object), np.nan)
             found = validate_data(self, X, y, reset=fitting, **how)
             array, y = found if fitting else (found, y)
             columns = {str(i): column for i, column in enumerate(array.T)}

@@ -203,7 +203,7 @@ class Run(Options):
         if not of_chains:  # of a method without steps
             return {}
         loss, found = fmean(of_chains), dict[str, Any]()
-        bound = chains[0].bounds
+        bound = chains[0].has_bound
         found["free_energy" if bound else "train_loss"] = loss
         evidence = [
             torch.as_tensor(guide.log_evidence)

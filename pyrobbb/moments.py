@@ -10,7 +10,7 @@ from torch import Tensor
 from pyrobbb._support.distribution_parts import on_real_line
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import Weights
-from pyrobbb.draws import FittedChain, check_named, fitted, some_draws
+from pyrobbb.draws import FittedChain, fitted, lacking, refuse_sites, some_draws
 
 DRAWS = 200
 TOGETHER = 10  # draws that are in memory at once
@@ -32,7 +32,7 @@ def moments(chain: FittedChain, *, latents: bool = False) -> tuple[Weights, Weig
                 return {name: locs[name] for name in names}, {name: scales[name] for name in names}
         if isinstance(guide, AutoDelta):
             points = guide.median()
-            check_named(names, points)
+            refuse_sites(lacking(names, points))
             locs = {name: points[name] for name in names}
             return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
         if set(names) - set(model.sites) or not all(on_real_line(model.prior_of(name)) for name in names):
@@ -42,7 +42,7 @@ def moments(chain: FittedChain, *, latents: bool = False) -> tuple[Weights, Weig
             both = guide.quantiles([0.5, one_sd])  # type: ignore[operator]
         except (AttributeError, NotImplementedError):  # a guide without quantiles, alone or in a list of them
             return _moments_of_draws(chain, names)
-        check_named(names, both)
+        refuse_sites(lacking(names, both))
         locs = {name: both[name][0] for name in names}
         return locs, {name: both[name][1] - both[name][0] for name in names}
 

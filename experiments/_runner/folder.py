@@ -92,6 +92,7 @@ def claimed(config: DictConfig) -> Iterator[Path]:
     If another run is at work there, which may have begun at the same moment, the folder is that one's.
     """
     folder = Path(config.folder) if config.folder else None
+    # of a name that is too long `Path.exists` raises; `claim` says what is wrong with it
     made = [] if folder is None else [f for f in (folder, *folder.parents) if not os.path.exists(f)]
     folder, new = claim(config)
     try:

@@ -23,10 +23,10 @@ EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 DROPOUT = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.MultiheadAttention)
 NORMALISATIONS = (nn.LayerNorm, nn.RMSNorm)  # whose gains may have more than one dimension
 NOT_OF_EMBEDDINGS = {  # options, and why not
-    "max_norm": ", which changes the drawn weights in place, so they are no longer draws; remove max_norm, "
-    "since the prior keeps the weights small",
-    "sparse": "=True, but the posterior of every row changes at each step: use sparse=False",
-    "scale_grad_by_freq": "=True, whose gradients are not those of the free energy; leave it out",
+    "max_norm": "it changes the drawn weights in place, so they are no longer draws; leave it out, since the "
+    "prior keeps the weights small",
+    "sparse": "the posterior of every row changes at each step; use sparse=False",
+    "scale_grad_by_freq": "its gradients are not those of the free energy; leave it out",
 }
 WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 LEAVES_WEIGHTS = {  # torch's hooks, and what takes their place
@@ -87,7 +87,7 @@ def check_embeddings(network: nn.Module) -> None:
         for option, why in NOT_OF_EMBEDDINGS.items():
             value = getattr(module, option)
             if value is not None and value is not False:
-                raise ValueError(f"layer {name!r} ({type(module).__name__}) has {option}{why}")
+                raise ValueError(f"layer {name!r} ({type(module).__name__}) has {option}={value}, but {why}")
 
 
 def check_layers(network: nn.Module) -> None:

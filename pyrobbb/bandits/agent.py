@@ -97,7 +97,7 @@ class Agent(ABC):
         checks.shaped("contexts", contexts, (self.learner.runs, self.features))
         checks.shaped("rewards", rewards, (self.learner.runs,))
         actions = self._indices("actions", actions)
-        if not bool(torch.cat([contexts, rewards[:, None]], dim=1).isfinite().all()):  # one call, for speed
+        if not bool(torch.cat([contexts, rewards[:, None]], dim=1).isfinite().all()):
             got = f"{text.short(contexts)} and {text.short(rewards)}"
             raise ValueError(f"contexts and rewards must be finite, got {got}")
         self.replay.add(torch.cat([contexts, one_hot(actions, self.actions).float()], dim=1), rewards)

@@ -18,8 +18,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.finding import Finding
 from pyrobbb.data.dataset import Dataset, Split, scattered
-from pyrobbb.draws import FittedChain
-from pyrobbb.evaluation.kl_ledger import has_density
+from pyrobbb.draws import FittedChain, has_density
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference.natural_gradient import NormalByScale
 from pyrobbb.posterior import Posterior

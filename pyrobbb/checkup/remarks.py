@@ -5,9 +5,9 @@ import numpy as np
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.optimum import free_energy
 from pyrobbb.data.dataset import Dataset, scattered
+from pyrobbb.draws import has_density
 from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
-from pyrobbb.evaluation.kl_ledger import has_density
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
 

@@ -340,8 +340,7 @@ def mean_and_sd(name: str, values: Column, advice: str) -> tuple[float, float]:
     low, high = np.quantile(values, (0.25, 0.75))
     if 0 < high - low < SQUEEZED * sd:  # 0 is usual: most rows alike, as of two values
         logger.warning(
-            "%s holds %.6g, so far out that the middle half of the rows spans %.2g standard deviations: %s, "
-            "such as by logarithms",
+            "%s holds %.6g, so far out that the middle half of the rows spans %.2g standard deviations: %s",
             name, values[np.abs(values - mean).argmax()], (high - low) / sd, advice,
         )  # fmt: skip
     return mean, sd
@@ -374,7 +373,7 @@ def _truth(text: str, known: Sequence[str]) -> str | None:
 
 def _warn_of_empty(name: str, lacking: npt.NDArray[np.bool_], like: str) -> None:
     """Log that a column is empty, as after a join that failed, although no training row lacked its value."""
-    if len(lacking) and lacking.all():
+    if len(lacking) > 1 and lacking.all():
         logger.warning(
             "column %r has no value in any of %d rows, and no training row lacked one: they count as %s",
             name, len(lacking), like,

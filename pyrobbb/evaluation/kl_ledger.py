@@ -16,18 +16,16 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.distributions import Delta
 from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import in_double, univariate
 from pyrobbb._support.random_state import isolated
 from pyrobbb.distributions import ScaleMixtureNormal
-from pyrobbb.draws import FittedChain, check_named
+from pyrobbb.draws import has_density, nodes_of
 from pyrobbb.posterior import Posterior, moments
 
 JOINT = "all weights"  # the one row of a guide whose density does not split into sites
-_OWN = "_unconstrained"  # what Pyro's AutoNormal adds to the name of the site it transforms
 
 
 @dataclass(frozen=True)
@@ -111,21 +109,6 @@ def kl_ledger(
     }
 
 
-def has_density(chain: FittedChain) -> bool:
-    """Whether q has a density, and so a finite KL: not where a latent is a point or one of a set of draws."""
-    model, guide = chain
-    with torch.no_grad(), isolated(0, device=model.device), poutine.block():
-        first, *others = (poutine.trace(guide).get_trace().nodes for _ in range(3))
-    check_named(model.latents, first)
-    own, joint = _own(first, model.latents)
-    for name, names in own.items():
-        if isinstance(univariate(first[names[-1]]["fn"]), Delta):  # as of what a joint draw is split into
-            still = all(torch.equal(first[name]["value"], other[name]["value"]) for other in others)
-            if still or not joint:
-                return False
-    return bool(own)  # without weights there is no q
-
-
 def _sum(site: Any) -> Tensor:
     """Log p of a site's value; in half precision the sum of many would overflow."""
     distribution, value = site["fn"], site["value"]
@@ -135,17 +118,10 @@ def _sum(site: Any) -> Tensor:
     return log_prob.double().sum()
 
 
-def _own(nodes: Mapping[str, Any], latents: Sequence[str]) -> tuple[dict[str, list[str]], bool]:
-    """Each latent's own nodes in a guide's trace; and whether there are others, of several sites together."""
-    own = {name: [n for n in (name, name + _OWN) if n in nodes] for name in latents}
-    drawn = {name for name, site in nodes.items() if site["type"] == "sample"}
-    return own, not drawn <= {n for names in own.values() for n in names}
-
-
 def _log_q(nodes: Mapping[str, Any], latents: Sequence[str]) -> dict[str, Tensor]:
     """Log q of each latent, or of all together as `JOINT`."""
     log_q = {name: _sum(site) for name, site in nodes.items() if site["type"] == "sample"}
-    own, joint = _own(nodes, latents)
+    own, joint = nodes_of(nodes, latents)
     if joint:
         return {JOINT: torch.stack(list(log_q.values())).sum()}
     return {name: torch.stack([log_q[n] for n in names]).sum() for name, names in own.items()}

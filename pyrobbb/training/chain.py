@@ -19,6 +19,7 @@ from pyrobbb._support.device import best_device, tf32_products, uses_tf32
 from pyrobbb._support.files import locked, make_folder, remove_partial_files
 from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, check_targets, first_output
 from pyrobbb._support.network_checks import buffers_kept, says_replaced
+from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state
 from pyrobbb._support.settings import changes, constants, network_constants
@@ -26,8 +27,7 @@ from pyrobbb.accelerated import GraphStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.columns import Columns
 from pyrobbb.data.dataset import Split
-from pyrobbb.draws import NoWeights
-from pyrobbb.evaluation.kl_ledger import has_density
+from pyrobbb.draws import NoWeights, has_density
 from pyrobbb.evaluation.residuals import warn_of_noise
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference import MAP, SVI
@@ -273,7 +273,7 @@ class Chain:
         return step if getattr(data.x, "device", None) == step.x.device else None
 
     @cached_property
-    def bounds(self) -> bool:
+    def has_bound(self) -> bool:
         """Whether the loss is a free energy, of finite KL."""
         return self.inference.bounds and has_density((self.model, self.guide))
 
@@ -474,8 +474,13 @@ class Chain:
             with isolated(device=self.device), torch.enable_grad():  # whatever a callback leaves behind
                 for callback in self.callbacks:
                     getattr(callback, event)(self, *what)
-            if not self.done:
-                check_trainable(self.model, self.guide)
+            if not self.done and not all(p.requires_grad for p in trained(self.optimizer)):
+                every = (*self.model.named_parameters(), *self.guide.named_parameters())
+                name = next(name for name, p in every if not p.requires_grad)
+                raise ValueError(
+                    f"a callback froze the parameter {name!r}: to stop it, give it a group of its own by "
+                    f"rates=, and let schedule= lower the rate of that group to 0"
+                )
 
     def stop(self, reason: str) -> None:
         """End the training after the current step or epoch; `reason` is logged and kept in the history."""

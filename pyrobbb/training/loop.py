@@ -56,7 +56,7 @@ class Loop:
             tf32_products(first.tf32),
             Interrupt(ignore_repeats=together) as self.interrupt,
         ):
-            self.progress.about(first.chain, first.bounds, self._trivial)
+            self.progress.about(first.chain, first.has_bound, self._trivial)
             first.warn()
             set_random_state(first.noise, self.device)
             try:
@@ -126,7 +126,7 @@ class Loop:
         """What ignoring the inputs costs; None where training changes that, or there is no free energy."""
         first = self.first
         changes = bool(first.model.learned) or any(True for _ in first.model.network.parameters())
-        return None if changes or first.done or not first.bounds else first.trivial
+        return None if changes or first.done or not first.has_bound else first.trivial
 
     def _run_many(self, each: Sequence[tuple[Tensor, ...]]) -> bool:
         """On CUDA, as much of the epoch as goes with many steps per launch; whether a callback stopped it.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
-from pyrobbb.draws import check_own, refuse_sites, stored_leaf
+from pyrobbb.draws import check_own, lacking, refuse_sites, stored_leaf
 from pyrobbb.kl_weights import of_rows
 from pyrobbb.priors import Learned
 
@@ -48,7 +48,7 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     auxiliary = {k for k in guide_trace.stochastic_nodes if guide_trace.nodes[k]["infer"].get("is_auxiliary")}
     own = [k for k in guide_trace.stochastic_nodes if k not in {*auxiliary, "data"}]
     given = {k: guide_trace.nodes[k]["value"].shape for k in own}
-    wrong = [f"no site {k!r}" for k in wanted if k not in given]
+    wrong = lacking(wanted, given)
     wrong += [f"site {k!r}, which the model lacks" for k in given if k not in wanted]
     wrong += [
         f"site {k!r} of shape {tuple(given[k])} instead of {tuple(wanted[k])}"

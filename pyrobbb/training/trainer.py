@@ -235,7 +235,7 @@ def fit(
         trained[0].model, trained[0].guide = own_pair(trained[0].model, trained[0].guide)
     columns = data.columns if isinstance(data, Dataset) else None
     posterior = posterior_of(trained, columns)
-    if ranks.is_main and type(show.shown) is not Silent and trained[0].bounds:
+    if ranks.is_main and type(show.shown) is not Silent and trained[0].has_bound:
         ends = [rows[-1].free_energy for training in trained if (rows := training.history.rows)]
         if ends:  # a callback may stop all before the first is recorded
             show.log(compared(fmean(ends), trained[0].trivial, posterior.model.prior))

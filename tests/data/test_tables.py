@@ -90,6 +90,7 @@ def test_a_value_missing_where_training_rows_lack_none_is_the_median():
 def test_an_empty_column_where_training_rows_lack_no_value_is_told(caplog: pytest.LogCaptureFixture) -> None:
     data = from_table({"a": [0.0, 2.0, 10.0], "town": ["Ulm", "Hof", "Ulm"], "y": [0.1, 0.2, 0.3]})
     data.inputs({"a": [None, 1.0], "town": ["Ulm", None]})
+    data.inputs({"a": [None], "town": [None]})  # one row, in which the user may well leave cells empty
     assert not caplog.records
     data.inputs({"a": [None] * 2, "town": [None] * 2})
     lacked = "has no value in any of 2 rows, and no training row lacked one: they count as"

@@ -260,7 +260,7 @@ MODEL_CASES: list[Case] = [
     (
         "an embedding that changes its weights",
         lambda: model(nn.Sequential(nn.Embedding(9, 3, max_norm=1.0))),
-        "layer '0' (Embedding) has max_norm, which changes the drawn weights in place",
+        "layer '0' (Embedding) has max_norm=1.0, but it changes the drawn weights in place",
     ),
     (
         "an embedding of sparse gradients",
@@ -270,7 +270,7 @@ MODEL_CASES: list[Case] = [
     (
         "an embedding that scales its gradients",
         lambda: model(nn.Sequential(nn.Embedding(9, 3, scale_grad_by_freq=True))),
-        "layer '0' (Embedding) has scale_grad_by_freq=True, whose gradients are not those of the free energy",
+        "layer '0' (Embedding) has scale_grad_by_freq=True, but its gradients are not those of the free",
     ),
     (
         "a weight that a hook makes",
@@ -468,7 +468,7 @@ GUIDE_CASES: list[Case] = [
     (
         "a guide of fewer sites",
         lambda: train(guide=lambda m: AutoNormal(poutine.block(m, hide=["0.weight"]))),
-        "by PerParameter); the guide has no site '0.weight'",
+        "the guide has no site '0.weight' (to hold a weight fixed",
     ),
     ("a guide without its model", lambda: train(guide=lambda m: MeanFieldNormal), "guide must be a Module"),
     ("nothing for a model", lambda: MeanFieldNormal(None), "model must be callable, got None"),
