@@ -1,5 +1,7 @@
 """Do restarts agree? Compared by function, not by weight, because hidden units can be permuted."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -42,13 +44,17 @@ def function_draws(posterior: Posterior, x: Tensor, *, draws: int = 500, seed: i
     return torch.stack(each).numpy()
 
 
+def functions_to_arviz(values: np.ndarray) -> Any:
+    """Function values `(chains, draws, G, *grid, width)` as variable `f` of an ArviZ `posterior` group."""
+    flat = values.reshape(*values.shape[:3], -1)  # a grid's values are outputs of their input
+    return arviz_io.to_arviz({"posterior": {"f": flat}}, dims={"f": ("point", "output")})
+
+
 def r_hat(values: np.ndarray) -> np.ndarray:
     """Rank-normalised split R-hat between restarts at each input, `(G, *grid, width)`; 1 is agreement.
 
     A restart's draws are independent, so what is above 1 is disagreement between the restarts: they
     found different posteriors.
     """
-    flat = values.reshape(*values.shape[:3], -1)  # a grid's values are outputs of their input
-    made = arviz_io.to_arviz({"posterior": {"f": flat}}, dims={"f": ("point", "output")})
-    table = arviz_io.summary(made, ["f"])
+    table = arviz_io.summary(functions_to_arviz(values), ["f"])
     return table["r_hat"].to_numpy().reshape(values.shape[2:])
