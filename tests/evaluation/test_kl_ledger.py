@@ -20,8 +20,9 @@ from engine_fakes import classes, classifier, network, nothing_changes
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.draws import has_density
 from pyrobbb.evaluation.code_length import code_length
-from pyrobbb.evaluation.kl_ledger import JOINT, has_density, kl_ledger
+from pyrobbb.evaluation.kl_ledger import JOINT, kl_ledger
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import terms_of
