@@ -15,8 +15,8 @@ from pyrobbb._support.random_state import Named, isolated, mixed_seed, seed_gene
 from pyrobbb.bnn import BayesianNetwork, Weights
 
 FittedChain = tuple[BayesianNetwork, nn.Module]
-OWN = "_unconstrained"  # what Pyro's AutoNormal adds to the name of the site it transforms
 Key = tuple[int, int, int]  # of a draw: the seed, the number of the chain, and its own
+UNCONSTRAINED = "_unconstrained"  # what Pyro's AutoNormal adds to the name of the site it transforms
 
 
 class NoWeights(Named):
@@ -149,7 +149,7 @@ def has_density(chain: FittedChain) -> bool:
 
 def nodes_of(nodes: Mapping[str, Any], latents: Sequence[str]) -> tuple[dict[str, list[str]], bool]:
     """Each latent's own nodes in a guide's trace; and whether there are others, of several sites together."""
-    own = {name: [n for n in (name, name + OWN) if n in nodes] for name in latents}
+    own = {name: [n for n in (name, name + UNCONSTRAINED) if n in nodes] for name in latents}
     drawn = {name for name, site in nodes.items() if site["type"] == "sample"}
     return own, not drawn <= {n for names in own.values() for n in names}
 

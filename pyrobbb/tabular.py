@@ -123,7 +123,10 @@ def fit_table(
     checks.count("samples", options.get("samples", 1))
     for name in ("model", "guide", "likelihood"):
         if name in options:
-            raise ValueError(f"fit_table makes the {name}: choose by hidden=, noise= and prior=, or use fit")
+            raise ValueError(
+                f"fit_table makes the {name}: choose by hidden=, prior= and noise=, one or more of "
+                f"{', '.join(NOISES)}, or use fit"
+            )
     folder = options.pop("folder", None)
     folder = None if folder is None else Path(folder)
     dtype = str(data.train.x.dtype).removeprefix("torch.")

@@ -32,10 +32,10 @@ MOVED = {
 }  # since version 0.1.0: modules that a config.yaml may name
 RENAMED = {"pyrobbb.initializers.network": "pyrobbb.initializers.from_network"}  # what they hold, likewise
 CLAIMING = ".config.lock"  # held while the configuration of a new folder is written
-NUMBERS = (
+NUMBERS = (  # of metrics.json, which commands show
     "test", "validation", "epochs", "parameters", "train_seconds", "free_energy", "trivial_free_energy",
     "train_loss",
-)  # fmt: skip  # of metrics.json, which commands show
+)  # fmt: skip
 RESULTS = ("metrics.json", "result.json", "history.csv", "posterior.nc", "*.pt")
 
 

@@ -146,9 +146,10 @@ class WholeStep(ProgramStep):
             counts = self.full.once.expand(len(xs), -1)
         each = []
         with torch.no_grad():
+            held = detached(self.held)
             for inputs in zip(shares, rates, xs, ys, counts, strict=True):
                 self.normals.draw()
-                each.append(self.whole(self.noise, *inputs, *self.state, *detached(self.held)))
+                each.append(self.whole(self.noise, *inputs, *self.state, *held))
             self.update.advance(len(xs))
             kl, nll = (torch.stack(parts).sum(1) for parts in zip(*each, strict=True))
         return Terms(kl, nll)

@@ -141,7 +141,7 @@ def to_groups(
         )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
     guides: list[Any] = [guide for _, guide in posterior.chains]
-    if all(hasattr(guide, "diverging") for guide in guides):
+    if all(hasattr(guide, "diverging") and int(guide.kept) for guide in guides):
         each = [guide.diverging[[guide.place(s, seed) for s in range(draws)]] for guide in guides]
         groups["sample_stats"] = {"diverging": np.stack([as_numpy(chain) for chain in each])}
     if data.test is not None:
