@@ -9,15 +9,15 @@ class NonFiniteLossError(ArithmeticError):
 
 
 def in_step(where: str, kl: float, nll: float, checkpoint: Path | None, first: bool) -> NonFiniteLossError:
-    """Of a step whose free energy is not finite; before the `first`, no learning rate has done anything."""
+    """Of a step whose loss is not finite; before the `first`, no learning rate has done anything."""
     if first and isfinite(kl):
         return NonFiniteLossError(
-            f"the free energy is not finite in {where}, before any change of the weights: KL {kl:g}, NLL "
+            f"the loss is not finite in {where}, before any change of the weights: KL {kl:g}, NLL "
             f"{nll:g}. Usual causes: a row for which the network's output is NaN or infinite, such as a "
             f"logarithm of 0 or less, inputs that are not scaled, or an initial rho that is too large."
         )
     return NonFiniteLossError(
-        f"the free energy is not finite in {where}: KL {kl:g}, NLL {nll:g}. Usual causes: a learning rate "
+        f"the loss is not finite in {where}: KL {kl:g}, NLL {nll:g}. Usual causes: a learning rate "
         f"too large for the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), "
         f"inputs that are not scaled, a row for which the network is not defined, such as a logarithm of 0 "
         f"or less, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform or a wider "

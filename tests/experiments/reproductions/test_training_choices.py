@@ -41,7 +41,7 @@ STEEP += ["prior.sigma2=${exp:-8}", "+data.validation=0"]
 
 def test_a20_geometric_shares_with_plain_sgd_are_caught_and_adam_is_finite(tmp_path, monkeypatch):
     result = fitted(tmp_path / "sgd", *STEEP, *SGD)
-    assert "the free energy is not finite in epoch 1" in result["stopped"]
+    assert "the loss is not finite in epoch 1" in result["stopped"]
     assert "plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)" in result["stopped"]
     assert result["stopped_epoch"] == 1
     assert result["validation_errors"] == []
