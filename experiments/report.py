@@ -18,12 +18,13 @@ from experiments._runner.build import ConfigError
 from experiments._runner.command import folder_command, trust_option
 from experiments._runner.find_runs import TARGET, RunFolder, varied
 from experiments._runner.folder import read_json, read_metrics
-from experiments._runner.own_parts import is_point, unused
+from experiments._runner.own_parts import is_point, method_of, unused
 from experiments._runner.sweep import UNRANKED
 from experiments._runner.trust import strangers, trusted_config
 from experiments.analyse import prior_density
 from pyrobbb._support.files import write_text
 from pyrobbb.checkup import recorded
+from pyrobbb.inference import MAP
 
 NAME = "report.html"
 LEAD = (
@@ -31,6 +32,10 @@ LEAD = (
     "single number, and predictions average over networks drawn from it."
 )
 POINT = "This run trains a plain neural network, with a single number for each weight."
+MODE = (
+    "This run seeks the maximum a posteriori of a Bayesian neural network: for each weight a single number, "
+    "which the prior draws towards what it holds likely; several restarts are averaged."
+)
 EXTRA = "no report.html: it needs the extra `report`, pip install '.[report]' in your clone"
 PARTS = {
     "data": ("Data", ""),
@@ -73,7 +78,7 @@ def report(folder: Path | str, trust: bool = False) -> str:
         About(
             name=_title(config, folder),
             settings=[(name, component(config[k]), what) for k, (name, what) in _used(config).items()],
-            lead=POINT if is_point(config) else LEAD,
+            lead=_lead(config),
             config=yaml.safe_dump(config, sort_keys=False),
             again=str(made.get("command", "")),
             check=shlex.join(["python", "-m", "experiments.check", str(folder), *own]),
@@ -85,6 +90,14 @@ def report(folder: Path | str, trust: bool = False) -> str:
     )
     write_text(folder / NAME, page)
     return str(folder / NAME)
+
+
+def _lead(config: Mapping[str, Any]) -> str:
+    if is_point(config):
+        return POINT
+    guide = {} if "guide" in unused(config) else config["guide"]
+    points = method_of(config) is MAP or str(guide.get(TARGET)).endswith(".AutoDelta")
+    return MODE if points else LEAD
 
 
 def _used(config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -92,12 +92,16 @@ def test_the_page_says_how_good_it_would_be_to_ignore_the_inputs(finished):
     assert without_inputs(test, np.array([0.0, 2.0])).endswith("RMSE 2.121.")  # sqrt(9 / 2)
 
 
-@pytest.mark.parametrize("what", ["draws=24", "guide=auto_delta"])
-def test_a_run_with_few_draws_or_a_point_leaves_its_page_without_loo(tmp_path, what):
+@pytest.mark.parametrize(
+    ("what", "lead"),
+    [("draws=24", report.LEAD), ("guide=auto_delta", report.MODE), ("inference=map", report.MODE)],
+)
+def test_a_run_with_few_draws_or_a_point_leaves_its_page_without_loo(tmp_path, what, lead):
     execute(tmp_path, what)
     html = page(tmp_path)
     assert "In ArviZ" in headings(html)
     assert "Leave-one-out" not in html
+    assert lead in html
 
 
 def test_a_page_says_which_picture_is_missing_and_why(finished, monkeypatch):
