@@ -252,6 +252,22 @@ def test_densities_of_torch_become_graphs(prior: priors.Prior) -> None:
     assert made.said == []
 
 
+@pytest.mark.parametrize("fast", ["eager", "compiled"])
+def test_a_graph_is_told_of_a_network_that_changed(fast: str) -> None:
+    made = Made()
+    step = made.step(fast)
+    assert isinstance(step, GraphStep), made.said
+    with isolated(7, device=DEVICE):
+        made.take(step, 12)
+        before = deepcopy([made.guide.state_dict(), made.optimizer.state_dict(), random_state(DEVICE)])
+        step.check_still(made.rows, made.model)
+        after = [made.guide.state_dict(), made.optimizer.state_dict(), random_state(DEVICE)]
+        torch.testing.assert_close(after, before, rtol=0, atol=0)
+        made.model.network[2].p = 0.9
+        with pytest.raises(ValueError, match="the network changed in training"):
+            step.check_still(made.rows, made.model)
+
+
 def test_a_network_that_synchronises_trains_without_a_graph() -> None:
     made = Made()
     made.model.network.append(Synchronises())

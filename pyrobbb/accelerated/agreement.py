@@ -1,18 +1,22 @@
 """Whether two steps agree: the terms and gradients that each sees on the same noise."""
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.optim import trained
+from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.compile import near
 from pyrobbb.accelerated.fast_step import FastStep, forget_gradients
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.data.dataset import Split
-from pyrobbb.svi import ReferenceStep, Terms
+from pyrobbb.svi import ReferenceStep, Step, Terms
 
-Seen = tuple[Tensor, ...]  # KL, NLL and the gradient of each parameter, as `gradients` gives them
+Seen = tuple[Tensor, ...]  # KL, NLL and perhaps the gradient of each parameter, as `gradients` gives them
 
 
 class Difference(NamedTuple):
@@ -28,7 +32,7 @@ def difference(ours: Seen, theirs: Seen) -> Difference | None:
 
     Each parameter's gradient counts by itself: a prior's or a noise scale's is small beside the weights'.
     """
-    slack = 1e-5 * float(torch.stack([part.norm() for part in theirs[2:]]).norm())  # rounding of large sums
+    slack = 1e-5 * math.hypot(*(float(part.norm()) for part in theirs[2:]))  # rounding of large sums
     names = ["KL", "NLL", *["gradient"] * (len(theirs) - 2)]
     for name, a, b in zip(names, ours, theirs, strict=True):
         if not near(a, b, slack if name == "gradient" else 0.0):
@@ -64,3 +68,40 @@ def seen(optimizer: torch.optim.Optimizer, terms: Terms) -> Seen:
     parts = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in trained(optimizer)]
     forget_gradients(optimizer)
     return terms.kl.clone(), terms.nll.clone(), *parts
+
+
+def check_taken(
+    taken: Step, step: FastStep, rows: Split, model: nn.Module, generators: Sequence[torch.Generator] = ()
+) -> None:
+    """Raise ValueError if `taken`, which repeats recorded operations, sees other terms than `step` does.
+
+    Neither steps: parameters, moments, buffers of `model` and random states stay as they are, those of
+    `generators` of their own among them.
+    """
+    moments = [value for own in step.optimizer.state.values() for value in own.values()]
+    held = [value.detach() for value in (*trained(step.optimizer), *moments) if isinstance(value, Tensor)]
+    before, share = [value.clone() for value in held], float(step.share)
+    states = [generator.get_state() for generator in generators]
+    each = []
+    for evaluate in (lambda: taken(rows.x, rows.y, share, 1.0, rows.weights),
+                     lambda: step.evaluate(rows.x, rows.y, share, counts=rows.weights)):  # fmt: skip
+        with isolated(0, device=rows.x.device), buffers_kept(model):
+            each.append(tuple(part.clone() for part in evaluate()))
+        forget_gradients(step.optimizer)
+        for value, kept in zip(held, before, strict=True):
+            value.copy_(kept)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+    raise_if_changed(*each)
+
+
+def raise_if_changed(kept: Seen, now: Seen) -> None:
+    """ValueError if a step on a minibatch, `kept`, is not what model and prior compute `now`."""
+    if not all(bool(value.isfinite().all()) for value in now):
+        return
+    if (found := difference(kept, now)) is not None:
+        raise ValueError(
+            f"the network changed in training, and its step did not see it: the {found.name} of a "
+            f"minibatch differs from the step's, which keeps the first value of anything that is not a "
+            f"tensor; train with fast='off', or keep what changes in a buffer"
+        )

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from pyrobbb._support.optim import on_the_device, trained
+from pyrobbb.accelerated.agreement import check_taken
 from pyrobbb.accelerated.fast_step import FastStep, WrappedStep, forget_gradients
 from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
@@ -67,6 +68,12 @@ class GraphStep(WrappedStep):
         self.calls = 0
         self.held = hyperparameters(self.optimizer)
         self.step.reset()
+
+    def check_still(self, rows: Split, model: nn.Module) -> None:
+        """A graph keeps what any program reads besides tensors, recorded before or not."""
+        super().check_still(rows, model)
+        if self.one is not None:
+            check_taken(self, self.step, rows, model, [self.generator] if self.generator else [])
 
     def __call__(
         self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
@@ -250,7 +257,9 @@ def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:
         for key, value in group.items()
         if key not in ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
     )
-    return values, tuple(parameter.data_ptr() for parameter in trained(optimizer))
+    moments = (value for own in optimizer.state.values() for value in own.values())
+    held = (value for value in (*trained(optimizer), *moments) if isinstance(value, Tensor))
+    return values, tuple(value.data_ptr() for value in held)
 
 
 def capturable(optimizer: torch.optim.Optimizer) -> bool:

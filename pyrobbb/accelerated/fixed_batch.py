@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.agreement import difference
+from pyrobbb.accelerated.agreement import raise_if_changed
 from pyrobbb.accelerated.compilation_cost import Prepare
 from pyrobbb.accelerated.record import Program
 from pyrobbb.data.dataset import Split
@@ -110,12 +110,4 @@ class FixedProgram:
         for program in (self.prepared, self.program):
             with isolated(0, device=rows.x.device), torch.no_grad(), buffers_kept(model):  # the same masks
                 seen.append(tuple(program(*inputs, *batch)))
-        kept, now = seen
-        if not all(bool(value.isfinite().all()) for value in now):
-            return
-        if (found := difference(kept, now)) is not None:
-            raise ValueError(
-                f"the network changed in training, and its step did not see it: the {found.name} of a "
-                f"minibatch differs from the step's, which keeps the first value of anything that is not a "
-                f"tensor; train with fast='off', or keep what changes in a buffer"
-            )
+        raise_if_changed(*seen)

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyrobbb._support.device import uses_tf32
+from pyrobbb.accelerated.agreement import check_taken
 from pyrobbb.accelerated.compile import compile
 from pyrobbb.accelerated.cuda_rewrites import rewritten
 from pyrobbb.accelerated.fixed_batch import FixedBatch
@@ -25,6 +26,7 @@ from pyrobbb.accelerated.programs import flat_program, network_gradients
 from pyrobbb.accelerated.record import Program, detached, lift, record
 from pyrobbb.accelerated.updates import Update
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
 
 ROW = 1024
@@ -103,6 +105,8 @@ class WholeStep(ProgramStep):
         CannotCompileError: If the program cannot be compiled.
     """
 
+    recorded = True
+
     def __init__(
         self,
         model: BayesianNetwork,
@@ -124,6 +128,9 @@ class WholeStep(ProgramStep):
         if self.share.is_cuda:
             graph = rewritten(graph, tf32=uses_tf32(self.share.device))
         self.whole = compile(graph, [*inputs, *detached(self.held)])
+
+    def check_still(self, rows: Split, model: nn.Module) -> None:
+        check_taken(self, self, rows, model)
 
     def reset(self) -> None:
         """The optimiser's state lies in other tensors now, or its hyperparameters have changed."""

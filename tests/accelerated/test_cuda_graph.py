@@ -108,6 +108,63 @@ def test_it_captures_again_after_a_reset(cuda: FakeCuda) -> None:
     assert cuda.captures == 2
 
 
+class Scaled(nn.Linear):
+    """A linear map times an attribute."""
+
+    t = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.t
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_graph_is_told_of_a_network_that_changed(
+    whole: bool, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would go on with the operations that it holds, whether these were recorded before or not."""
+    monkeypatch.setattr(whole_step, "compile", lambda graph, inputs: graph)
+    with isolated(1):
+        model = BayesianNetwork(Scaled(4, 2), priors.Normal(), likelihoods.Normal(0.5), N)
+        guide = MeanFieldNormal(model)
+        rows = Split(torch.randn(B, 4), torch.randn(B, 2))
+        guide(rows.x)
+        optimizer = adam(guide.parameters())
+        cuda.state = [optimizer]
+        step = make_step(model, guide, optimizer, rows, fast="eager")
+        if whole:
+            step = WholeStep(model, guide, optimizer, element_wise(model, guide, rows), 1, (rows.x, rows.y))
+        graph = GraphStep(step, rows)
+        for _ in range(GraphStep.WARM_UP + 3):
+            graph(rows.x, rows.y, 0.2, B / N)
+        assert graph.ready
+        before = deepcopy((guide.state_dict(), optimizer.state_dict(), torch.get_rng_state()))
+        graph.check_still(rows, model)
+        torch.testing.assert_close(
+            (guide.state_dict(), optimizer.state_dict(), torch.get_rng_state()), before, rtol=0, atol=0
+        )
+        model.network.t = 0.5
+        with pytest.raises(ValueError, match="the network changed in training, and its step did not see it"):
+            graph.check_still(rows, model)
+
+
+def test_it_captures_again_when_the_moments_lie_elsewhere(cuda: FakeCuda) -> None:
+    """As after `optimizer.state.clear()`: the graph would write into memory that may be another's by now."""
+    ends = []
+    for graph in (False, True):
+        step, rows = made()
+        cuda.state = [step.optimizer]
+        take = GraphStep(step, rows) if graph else step
+        with isolated(7):
+            for i in range(2 * GraphStep.WARM_UP + 6):
+                if i == GraphStep.WARM_UP + 3:
+                    step.optimizer.state.clear()
+                take(rows.x, rows.y, 0.2, B / N)
+        ends.append([p.detach() for p in trained(step.optimizer)])
+    assert cuda.captures == 2
+    for one, other in zip(*ends, strict=True):
+        torch.testing.assert_close(other, one)
+
+
 def test_a_step_of_several_processes_becomes_a_graph(cuda: FakeCuda) -> None:
     """As far as one process shows it: the sum over the processes is one of the captured operations."""
     ends: list[list[Tensor]] = []
@@ -131,7 +188,8 @@ def test_a_step_of_several_processes_becomes_a_graph(cuda: FakeCuda) -> None:
     for one, other in zip(*ends, strict=True):
         torch.testing.assert_close(other, one)
     assert cuda.captures == 1
-    assert len(sums) == 9 + GraphStep.WARM_UP + 2  # the short batch and the capture itself
+    # the first call, before which there were no moments; the short batch and the capture itself
+    assert len(sums) == 9 + 1 + GraphStep.WARM_UP + 2
 
 
 @pytest.mark.parametrize(("stop", "whole"), [(None, False), (9, False), (None, True), (9, True)])
