@@ -20,7 +20,8 @@ class NonCentredNormal(MeanFieldNormal):
 
     for a prior :math:`w_j \sim N(0, s_j(u)^2)`: the same as independent normals over u and
     :math:`z = w / s(u)`, the non-centred parametrisation (Papaspiliopoulos et al. 2007), in which shrinking a
-    scale shrinks its weights with it. The KL of the weights then does not depend on u.
+    scale shrinks its weights with it. The KL of the weights then does not depend on u. A weight whose prior
+    samples no latents has a plain normal, s = 1.
 
     Args:
         model: A `BayesianNetwork` whose prior gives weights a normal with scales of its own
@@ -47,7 +48,11 @@ class NonCentredNormal(MeanFieldNormal):
         with torch.no_grad():  # the initial values were given in the weights' own units
             sigma = self.sigma
             locs, scales = self.split(self.loc), self.split(sigma)  # views of both
-            for name, unit in self._units({name: locs[name] for name in self.hyper}).items():
+            units = self._units({name: locs[name] for name in self.hyper})
+            if own := weights - set(units):
+                # earlier files, in which these may be in units of a fixed or learned scale, lack it
+                self.register_buffer("weights_in_own_units", torch.tensor(len(own), device=self.loc.device))
+            for name, unit in units.items():
                 locs[name] /= unit
                 scales[name] /= unit
             self.rho.copy_(rho_of(sigma))
@@ -66,11 +71,18 @@ class NonCentredNormal(MeanFieldNormal):
         return sampled
 
     def _units(self, hyper: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The scale of each weight under its prior, given the latents."""
+        """The prior's scale of each weight whose prior samples latents, given them.
+
+        Other scales may be learned, by M-steps for a fixed q, which must not move with them.
+        """
         model: Any = self._model[0]
-        with poutine.block(), poutine.condition(data=hyper):
-            priors = {name: univariate(model.prior_of(name)) for name in model.sites}
-        return {name: prior.scale for name, prior in priors.items() if hasattr(prior, "scale")}
+        units = {}
+        for name in model.sites:
+            with poutine.block(), poutine.trace() as seen, poutine.condition(data=hyper):
+                prior = univariate(model.prior_of(name))
+            if seen.trace.observation_nodes and hasattr(prior, "scale"):
+                units[name] = prior.scale
+        return units
 
     def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         r""":math:`\mu` and :math:`\sigma` of the prior's latents; a weight of random scale is not normal."""

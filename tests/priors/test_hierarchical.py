@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from engine_fakes import network, normal, values
 from pyrobbb import Posterior, fit, likelihoods, priors
+from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.mean_field import MeanFieldNormal
@@ -124,6 +125,36 @@ def test_without_centring_the_weights_start_where_they_were_asked_to() -> None:
         base = seen.trace.nodes[name]["fn"].base_dist
         assert torch.allclose(base.loc, value, rtol=1e-4, atol=1e-6)
         assert torch.allclose(base.scale, F.softplus(torch.tensor(-3.0)), rtol=1e-4)
+
+
+def partly_hierarchical() -> BayesianNetwork:
+    where = {"2.*": priors.Learned(priors.Normal(sigma=0.3))}
+    prior = priors.PerParameter(default=priors.ARD(), where=where)
+    return BayesianNetwork(network(width=2), prior, GAUSS, 12)
+
+
+def test_a_learned_scale_does_not_move_the_weights() -> None:
+    """An M-step is for a fixed q."""
+    model = partly_hierarchical()
+    q = NonCentredNormal(model)
+    q()
+    with isolated(0):
+        before = q()
+        model.learned[0].update(model, q)
+    with isolated(0):
+        after = q()
+    assert float(model.learned[0].values()["2.weight.scale"]) != pytest.approx(0.3, rel=0.01)
+    assert all(torch.equal(before[name], after[name]) for name in model.sites)
+
+
+def test_a_file_with_learned_weights_in_other_units_is_refused(tmp_path: Path) -> None:
+    model = partly_hierarchical()
+    q = NonCentredNormal(model)
+    q()
+    del q.weights_in_own_units  # as before it was there
+    Posterior([(model, q)]).save(tmp_path)
+    with pytest.raises(CheckpointError, match="no weights_in_own_units"):
+        Posterior.load(tmp_path, partly_hierarchical(), NonCentredNormal)
 
 
 @pytest.mark.parametrize("prior", [priors.Normal(), priors.ScaleMixture()])
