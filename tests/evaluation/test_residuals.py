@@ -87,6 +87,32 @@ def test_the_worst_output_is_named(caplog: Any) -> None:
     assert "give each output its own (a list as scale)" in message
 
 
+class Pixels(nn.Module):
+    """x itself, `(B, *grid, 1)`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Linear(1, 1, bias=False)
+        nn.init.ones_(self.gain.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.gain(x)
+
+
+@pytest.mark.parametrize(("noise", "told"), [(1.0, False), (2.0, True)])
+def test_all_places_of_a_grid_are_one_output(noise: float, told: bool, caplog: Any) -> None:
+    """One place has a fifth of the noise of the others, which a noise that all share cannot follow."""
+    x, scale = normal(400, 4, 4, 1), torch.ones(4, 4, 1)
+    scale[0, 0] = 0.2
+    model = BayesianNetwork(Pixels(), priors.Normal(), likelihoods.Normal([noise], learn_scale=True), N=400)
+    guide = MeanFieldNormal(model, init_rho=-9.0)
+    guide()
+    warn_of_noise(model, guide, Split(x, x + scale * normal(400, 4, 4, 1, seed=1)))
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message.startswith("output 0 has noise") for message in messages] == [True] * told
+    assert not any("list as scale" in message for message in messages)
+
+
 def test_noise_with_a_prior_is_learned_already(caplog: Any) -> None:
     """Under a prior that is sure of 7, ten times too much."""
     likelihood = likelihoods.Normal(scale=dist.LogNormal(2.0, 0.01))
