@@ -135,8 +135,9 @@ def _split(
     targets = as_targets(f"{part}y", y, task, dtype)
     if task == "classification" and targets.ndim != 1 and not grid:
         raise ValueError(
-            f"{part}y must have the shape (N,) for classification, got {tuple(targets.shape)}: take y[:, 0] "
-            f"of one column, y.argmax(1) of one-hot rows, or pass classes= where each row has several labels"
+            f"{part}y must have the shape (N,) for classification, got {tuple(targets.shape)}: take "
+            f"y[..., 0] of one column, y.argmax(-1) of one-hot rows, or pass classes= where each row has "
+            f"several labels"
         )
     if len(targets) != len(inputs):
         raise ValueError(
