@@ -97,6 +97,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         and ((n["own"][0] < n["y"][n["new"]]) & (n["y"][n["new"]] < n["own"][1])).float().mean() < 0.6
         and n["holds"] > 0.85
         and bool(n["sets"].any(1).all())
+        and 1.5 * n["held_out_loss"](n["best"]) < n["held_out_loss"](0.2)  # 0.53 and 1.12 nats
     ),
     "callbacks": lambda n: (
         n["best"].best_epoch > 20
