@@ -188,8 +188,6 @@ class ClassPrediction(Prediction):
     def metrics(self, y: Any, weights: Any = None) -> dict[str, float]:
         """Error in percent, NLL, Brier score, calibration error and mutual information, over all labels.
 
-        The first three count each row as often as `weights` say, the others all rows alike.
-
         The NLL is of `log_predictive` if `y` was given to `predict`, else of the probabilities, which are
         rounded (`classification_metrics`). Where a row has several labels, such as those of pixels, it is of
         each by itself, in nats per label, and of the probabilities: `log_predictive` is of all labels of a
@@ -202,7 +200,7 @@ class ClassPrediction(Prediction):
         given = None if self.y is None or self.probs.dim() > 2 else self.labels(self.y).flatten()
         if given is not None and torch.equal(given, labels.to(given)):
             scores["nll"] = 0.0 - row_mean(self.log_predictive, weights)
-        return {**scores, "mutual_information": float(self.mutual_information.mean())}
+        return {**scores, "mutual_information": row_mean(self.mutual_information.flatten(), each)}
 
     def facts(self) -> dict[str, Tensor]:
         """Probabilities and entropies."""

@@ -83,6 +83,11 @@ def test_entropies_of_classes_that_are_ruled_out() -> None:
     expected = -(two * two.log()).sum(-1).mean(0)
     torch.testing.assert_close(found.expected_entropy, expected)
     torch.testing.assert_close(found.mutual_information, found.predictive_entropy - expected)
+    y, counts = torch.arange(7) % 2, torch.tensor([2, 0, 1, 3, 0, 1, 1])
+    repeated = posterior.predict(x.repeat_interleave(counts, 0), draws=6)
+    assert found.metrics(y, counts) == pytest.approx(
+        repeated.metrics(y.repeat_interleave(counts)), rel=1e-5, abs=1e-7
+    )
 
 
 @pytest.mark.parametrize(

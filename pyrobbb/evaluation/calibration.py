@@ -15,7 +15,7 @@ class Bins:
     Args:
         low: Lower edge of each bin.
         high: Upper edge.
-        count: Examples in it.
+        count: Examples in it, each as often as it counts.
         confidence: Their mean confidence.
         accuracy: The share of them that are right.
     """
@@ -32,30 +32,38 @@ class Bins:
         return float(self.count @ np.abs(self.accuracy - self.confidence) / self.count.sum())
 
 
-def by_confidence(probs: np.ndarray, y: np.ndarray, bins: int = 15) -> Bins:
-    """Equal bins of the confidence of probabilities `(M, C)` against labels `(M,)`."""
+def by_confidence(probs: np.ndarray, y: np.ndarray, bins: int = 15, counts: np.ndarray | None = None) -> Bins:
+    """Equal bins of the confidence of probabilities `(M, C)` against labels `(M,)`.
+
+    `counts`, `(M,)`, say how often each example counts; None is once.
+    """
     confidence, right = probs.max(1), probs.argmax(1) == y
     edges = np.linspace(0, 1, bins + 1)
     where = np.clip(np.digitize(confidence, edges) - 1, 0, bins - 1)
-    counts = np.bincount(where, minlength=bins)
-    used = counts > 0
-    mean_confidence = np.bincount(where, confidence, minlength=bins)[used] / counts[used]
-    accuracy = np.bincount(where, right, minlength=bins)[used] / counts[used]
-    return Bins(edges[:-1][used], edges[1:][used], counts[used], mean_confidence, accuracy)
+    total = np.bincount(where, counts, minlength=bins)
+    used = total > 0
+    mean_confidence, accuracy = (
+        np.bincount(where, each if counts is None else counts * each, minlength=bins)[used] / total[used]
+        for each in (confidence, right)
+    )
+    return Bins(edges[:-1][used], edges[1:][used], total[used], mean_confidence, accuracy)
 
 
 def coverage(
-    draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None
+    draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, counts: np.ndarray | None = None
 ) -> dict[float, tuple[float, float]]:
     """By level, the shares of predictive draws `(S, M)` and of y `(M,)` within the draws' central intervals.
 
     That of the draws is the level to within one draw, but more of counts, many of which may equal an end.
-    `weights` are those of the draws, `(S,)`; by default all alike.
+    `weights` are those of the draws, `(S,)`, and `counts` say how often each row counts, `(M,)`; by default
+    all alike.
     """
     ends = _ends(draws, [(1 + side * level) / 2 for level in LEVELS for side in (-1, 1)], weights)
     found = {}
     for level, low, high in zip(LEVELS, ends[::2], ends[1::2], strict=True):
-        drawn, true = (((low <= values) & (values <= high)).mean(-1) for values in (draws, y))
+        drawn, true = (
+            np.average((low <= values) & (values <= high), axis=-1, weights=counts) for values in (draws, y)
+        )
         found[level] = float(np.average(drawn, weights=weights)), float(true)
     return found
 

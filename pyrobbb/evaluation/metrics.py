@@ -22,7 +22,7 @@ SUM_TOLERANCE = 1e-4
 def classification_metrics(probs: Array, y: Array, weights: Array | None = None) -> dict[str, float]:
     """Scores of predictive probabilities `(M, C)` against labels `(M,)` in 0..C-1.
 
-    `weights`, `(M,)`, say how often each example counts, but in `ece`; None is once.
+    `weights`, `(M,)`, say how often each example counts; None is once.
 
     `error`: share of examples whose most probable class is wrong, in percent.
     `nll`: -mean_m log p_m[y_m], in nats per example. A probability that was rounded to 0 counts as the
@@ -39,11 +39,12 @@ def classification_metrics(probs: Array, y: Array, weights: Array | None = None)
     C = probs.shape[1]
     chosen = probs.gather(1, y[:, None])[:, 0].clamp_min(torch.finfo(probs.dtype).tiny).double()
     difference = probs.double() - torch.nn.functional.one_hot(y, C)
+    counts = row_weights("weights", weights, chosen)
     return {
         "error": row_mean(100 * (probs.argmax(1) != y), weights),
         "nll": 0.0 - row_mean(chosen.log(), weights),  # not -0.0 when every prediction is perfect
         "brier": row_mean(difference.square().sum(1), weights),
-        "ece": by_confidence(probs.cpu().numpy(), y.cpu().numpy()).ece,
+        "ece": by_confidence(probs.cpu().numpy(), y.cpu().numpy(), counts=counts.cpu().numpy()).ece,
     }
 
 

@@ -54,6 +54,13 @@ def test_weights_count_draws():
     assert quantiles(draws, levels, weights) == pytest.approx(expected)
 
 
+def test_counts_are_as_rows_that_are_repeated():
+    rng = np.random.default_rng(0)
+    draws, y, counts = rng.normal(size=(50, 40)), rng.normal(size=40), rng.integers(0, 4, 40)
+    found, expected = coverage(draws, y, None, counts), coverage(draws.repeat(counts, 1), y.repeat(counts))
+    np.testing.assert_allclose(list(found.values()), list(expected.values()))
+
+
 def test_weighted_draws_cover_as_often_as_the_same_draws_without_weights():
     rng = np.random.default_rng(0)
     draws, y = rng.normal(size=(50, 400)), rng.normal(size=400)
