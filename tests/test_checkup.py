@@ -19,12 +19,14 @@ from experiments.run import execute
 from pyrobbb import Posterior, checkup, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.checkup import Finding, certainty, check, inside, notes, verdict
-from pyrobbb.checkup.held_out import calibration
-from pyrobbb.checkup.optimum import Energy, _saving, beside_trivial
+from pyrobbb.checkup import Finding, certainty, check, inside, notes, recorded, verdict
+from pyrobbb.checkup.held_out import calibration, effective, standard_error
+from pyrobbb.checkup.optimum import Energy, _held_out, _saving, beside_trivial
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.draws import NoWeights
+from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.arviz_export import to_arviz
 from pyrobbb.evaluation.diagnostics import r_hat
 from pyrobbb.inference import MAP, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
@@ -249,6 +251,58 @@ def test_outputs_of_a_row_that_are_alike_are_not_so_many_values(alike: bool) -> 
     assert finding.passed is alike
 
 
+def test_held_out_rows_count_as_often_as_their_weights_say() -> None:
+    """Weights of 2 and of 0 are as the rows alone that have 2."""
+    with isolated(0):
+        y, junk = torch.randn(100, 2), 20 * torch.randn(100, 2)
+        probs = torch.rand(100, 2, 3).softmax(-1)
+        labels = torch.multinomial(probs.flatten(0, 1), 1).reshape(100, 2)
+        model = BayesianNetwork(nn.Linear(1, 2), priors.Normal(), likelihoods.Normal(1.0), 100)
+        guide = MeanFieldNormal(model, init_loc=lambda site: torch.zeros(site["fn"].event_shape))
+        guide()
+    posterior, x, counts = Posterior([(model, guide)]), torch.zeros(200, 1), torch.tensor([2.0, 0.0])
+    counts = counts.repeat_interleave(100)
+    splits = Split(x, torch.cat([y, junk]), counts), Split(x[:100], y)
+    found = [calibration(posterior, split, 100, 0) for split in splits]
+    assert found[0].passed
+    words = [finding.words.partition(" lie")[0] for finding in found]
+    assert words[0] == words[1]
+    assert "of 200 held-out values" in words[0]
+    alone = certainty(probs.flatten(0, 1), labels.flatten(), torch.ones(100))
+    both = certainty(probs.repeat(2, 1, 1).flatten(0, 1), torch.cat([labels, 0 * labels]).flatten(), counts)
+    assert (both.words, both.value) == (alone.words, pytest.approx(alone.value))
+    said = [_held_out((model, guide), (model, guide), split, 5, 0) for split in splits]
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_file_of_a_run_knows_how_often_test_rows_count(tmp_path: Path, classes: bool) -> None:
+    """The last 100 rows do not count, and are as unlikely as can be."""
+    with isolated(0):
+        x = 3 * torch.randn(220, 2)
+        y = torch.multinomial(x.softmax(-1), 1)[:, 0] if classes else x[:, :1] + torch.randn(220, 1)
+        y[120:] = x[120:].argmin(1) if classes else 20.0
+        likelihood = likelihoods.Categorical() if classes else likelihoods.Normal(1.0)
+        network = nn.Linear(2, 1 + classes, bias=False)
+        model = BayesianNetwork(network, priors.Normal(), likelihood, 20)
+        guide = MeanFieldNormal(model, init_loc=lambda _: torch.eye(2)[: 1 + classes], init_rho=-9.0)
+        guide()
+    counts = torch.cat([torch.ones(120), torch.zeros(100)])
+    task = "classification" if classes else "regression"
+    data = from_arrays(x, y, task=task, weights=counts, test=list(range(20, 220)))
+    arviz_io.save(to_arviz(Posterior([(model, guide)]), data, weights=1), tmp_path / "posterior.nc")
+    (tmp_path / "metrics.json").write_text("{}")
+    (finding,) = recorded(tmp_path)
+    assert finding.passed
+
+
+def test_rows_whose_weights_differ_are_as_certain_as_fewer() -> None:
+    """4 rows of weight 1 and 2 of weight 2: 8^2 / 12; the error of a mean of equal rows is the usual one."""
+    assert effective(torch.tensor([1.0, 1, 1, 1, 2, 2])) == 5
+    values = torch.tensor([0.0, 1.0, 5.0])
+    assert standard_error(values, torch.full((3,), 0.1)) == pytest.approx(float(values.std()) / 3**0.5)
+
+
 def test_outputs_that_are_too_wide_and_too_narrow_do_not_cancel() -> None:
     """Noise of 0.05, 1 and 1, and one learned scale for all, between them."""
     with isolated(0):
@@ -264,9 +318,12 @@ def test_outputs_that_are_too_wide_and_too_narrow_do_not_cancel() -> None:
 
 
 def test_of_few_held_out_rows_nothing_is_said() -> None:
-    assert inside(0.0, 25, 0.5).passed is None
-    assert inside(0.0, 26, 0.5).passed is False
-    assert certainty(torch.tensor([[0.999, 0.001]] * 8), torch.ones(8, dtype=torch.long)).passed is None
+    none, half = torch.zeros(26, 1), torch.full((26, 1), 0.5)
+    assert inside(none[:25], half[:25], torch.ones(25)).passed is None
+    assert inside(none, half, torch.ones(26)).passed is False
+    probs, y = torch.tensor([[0.999, 0.001]] * 26), torch.ones(26, dtype=torch.long)
+    assert certainty(probs[:25], y[:25], torch.ones(25)).passed is None
+    assert certainty(probs, y, torch.ones(26)).passed is False
 
 
 def test_a_prior_whose_outputs_overflow_is_remarked() -> None:
@@ -283,7 +340,7 @@ def test_labels_of_a_row_that_are_alike_are_not_so_many_labels(alike: bool) -> N
     with isolated(0):
         y = torch.tensor([0] * 18 + [1] * 12).repeat_interleave(50)
         y = y if alike else y[torch.randperm(1500)]
-    finding = certainty(torch.tensor([[0.9, 0.1]]).expand(1500, 2), y, rows=30)
+    finding = certainty(torch.tensor([[0.9, 0.1]]).expand(1500, 2), y, torch.ones(30))
     assert "would save 0.31" in finding.words
     assert finding.passed is alike
 

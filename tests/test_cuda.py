@@ -372,5 +372,5 @@ def test_what_follows_a_fit_takes_data_of_the_cpu_and_scores_of_the_device() -> 
     assert isinstance(prediction, ClassPrediction)
     assert prediction.predictive_entropy.device.type == DEVICE
     assert 0 <= auroc(prediction.predictive_entropy, prediction.predictive_entropy + 1) <= 1
-    confident = certainty(prediction.probs.cpu(), y[:24].to(DEVICE))
-    assert confident == certainty(prediction.probs, y[:24])
+    confident = certainty(prediction.probs.cpu(), y[:24].to(DEVICE), torch.ones(24, device=DEVICE))
+    assert confident == certainty(prediction.probs, y[:24], torch.ones(24))

@@ -99,15 +99,17 @@ def recorded(folder: Path | str) -> list[Finding]:
     if "predictions_constant_data" not in arviz_io.group_names(data):
         return found
     test = data["predictions_constant_data"]
-    y = np.asarray(test["y"].values)
+    y, weights = np.asarray(test["y"].values), arviz_io.row_weights(test)
+    counts = torch.ones(len(y)) if weights is None else torch.from_numpy(weights)
     if y.ndim == 1 and "probs" in test:
         probs = torch.from_numpy(np.array(test["probs"].values))
-        found.append(certainty(probs, torch.from_numpy(y.astype(np.int64))))
+        found.append(certainty(probs, torch.from_numpy(y.astype(np.int64)), counts))
     elif y.ndim == 1:
         draws, weights = pooled(data["predictions"]["y"].values.astype(float), metrics.get("chain_weights"))
         low, high = quantiles(draws, [0.25, 0.75], weights)
-        expected = np.average(((low <= draws) & (draws <= high)).mean(1), weights=weights)
-        found.append(inside(float(((low <= y) & (y <= high)).mean()), y.size, float(expected)))
+        drawn = np.average((low <= draws) & (draws <= high), axis=0, weights=weights)
+        there = ((low <= y) & (y <= high)).astype(float)
+        found.append(inside(torch.from_numpy(there)[:, None], torch.from_numpy(drawn)[:, None], counts))
     return found
 
 

@@ -17,8 +17,10 @@ from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.finding import Finding
+from pyrobbb.checkup.held_out import standard_error
 from pyrobbb.data.dataset import Dataset, Split, scattered
 from pyrobbb.draws import FittedChain, has_density
+from pyrobbb.evaluation.metrics import row_mean
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.inference.natural_gradient import NormalByScale
 from pyrobbb.posterior import Posterior
@@ -146,14 +148,15 @@ def _further(
 
 def _held_out(now: FittedChain, then: FittedChain, held: Split, draws: int, seed: int) -> str:
     """How held-out rows are predicted before and after further training: a lower F may predict worse."""
-    rows = held.take(scattered(len(held), ROWS).to(held.x.device))
+    counting = held.counts.nonzero()[:, 0]
+    rows = held.take(counting[scattered(len(counting), ROWS).to(counting.device)])
     first, last = (
-        Posterior([chain]).predict(rows.x, rows.y, draws=draws, seed=seed).log_predictive.double()
+        -Posterior([chain]).predict(rows.x, rows.y, draws=draws, seed=seed).log_predictive.double()
         for chain in (now, then)
     )
-    change = first - last
-    words = f". The NLL of {len(rows)} held-out rows is {-first.mean():.4g} now, {-last.mean():.4g} then"
-    worse = float(change.mean()) > 3 * float(change.std()) / sqrt(len(rows))
+    before, after, change = (row_mean(each, rows.weights) for each in (first, last, last - first))
+    words = f". The NLL of {len(rows)} held-out rows is {before:.4g} now, {after:.4g} then"
+    worse = change > 3 * standard_error(last - first, rows.counts)
     how = "predicts worse here" if worse else "may predict worse"
     return f"{words}. A lower F {how}: compare posteriors and priors on held-out rows"
 

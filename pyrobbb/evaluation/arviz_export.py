@@ -46,6 +46,7 @@ DIMS: dict[str, dict[str, Sequence[str]]] = {
     "predictions": {"y": ("test_row",), "mean": ("test_row",)},
     "predictions_constant_data": {
         "y": ("test_row",),
+        "row_weight": ("test_row",),
         "probs": ("test_row", "class"),
         "predictive_entropy": ("test_row",),
         "expected_entropy": ("test_row",),
@@ -217,6 +218,8 @@ def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, see
     each = [posterior.predict(test.x, draws=draws, chains=[c], seed=seed, sample=True) for c in chains]
     groups["predictions"] = {"y": np.stack([_samples(p) for p in each])}
     constant = {"y": _columns(test.y, 1, whole=_whole(each[0]))}
+    if test.weights is not None:
+        constant["row_weight"] = as_numpy(test.weights)
     shown = torch.arange(len(test))
     if isinstance(each[0], ClassPrediction) and each[0].probs.dim() == 2:
         probs = _mixed([p.probs for p in each], posterior.chain_weights)

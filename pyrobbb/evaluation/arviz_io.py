@@ -185,6 +185,11 @@ def one_input(data: Any) -> tuple[np.ndarray, str, str]:
     return x, attrs.get("x_name", "x"), attrs.get("y_name", "y")
 
 
+def row_weights(test: Any) -> np.ndarray | None:
+    """How often each test row counts, `(M,)`; None is once."""
+    return np.array(test["row_weight"].values) if "row_weight" in test else None
+
+
 def import_arviz() -> Any:
     """The module arviz, without the notice that ArviZ 0.x shows once a day, or a log of its parts."""
     disabled = logging.root.manager.disable

@@ -28,7 +28,7 @@ def of_classes(test: Any) -> list[Section]:
     probs, y = test["probs"].values, np.asarray(test["y"].values)
     y = y if y.ndim == 1 else y[..., 0]
     entropy = test["predictive_entropy"].values
-    return [_calibration(probs, y), _uncertain(test, probs, y, entropy)]
+    return [_calibration(probs, y, arviz_io.row_weights(test)), _uncertain(test, probs, y, entropy)]
 
 
 def of_values(data: Any, chain_weights: Sequence[float] | None = None) -> list[Section]:
@@ -36,7 +36,7 @@ def of_values(data: Any, chain_weights: Sequence[float] | None = None) -> list[S
     test = data["predictions_constant_data"]
     draws, weights = pooled(data["predictions"]["y"].values.astype(float), chain_weights)
     y = np.asarray(test["y"].values)
-    calibration = _coverage(draws, y, weights)
+    calibration = _coverage(draws, y, weights, arviz_io.row_weights(test))
     if "predictive_quantile" not in test:
         return [calibration, Section("Predictions", OLD, [])]
     found = dict(zip(QUANTILES, test["predictive_quantile"].values, strict=True))
@@ -48,20 +48,20 @@ def of_values(data: Any, chain_weights: Sequence[float] | None = None) -> list[S
 
 def without_inputs(test: Any, seen: np.ndarray) -> str:
     """The score of a constant prediction, from some targets `seen` in training; "" where that is unclear."""
-    y = np.asarray(test["y"].values)
+    y, counts = np.asarray(test["y"].values), arviz_io.row_weights(test)
     if y.ndim > 1 or seen.ndim > 1 or not y.size or not seen.size:
         return ""
     if "probs" in test:
-        labels, counts = np.unique(seen, return_counts=True)
-        error = 100 * float((y != labels[counts.argmax()]).mean())
+        labels, times = np.unique(seen, return_counts=True)
+        error = 100 * float(np.average(y != labels[times.argmax()], weights=counts))
         said = f"Predicting the most common class of {len(seen):,} training rows for every test row"
         return f"{said}: {error:.2f} % wrong."
-    rmse = float(np.sqrt(np.mean((y - seen.mean()) ** 2)))
+    rmse = float(np.sqrt(np.average((y - seen.mean()) ** 2, weights=counts)))
     return f"Predicting the mean of {len(seen):,} training targets for every test row: RMSE {number(rmse)}."
 
 
-def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:
-    found = by_confidence(probs, y)
+def _calibration(probs: np.ndarray, y: np.ndarray, counts: np.ndarray | None) -> Section:
+    found = by_confidence(probs, y, counts=counts)
     said, came = "confidence", "share that is right"
     columns = (found.low, found.high, found.count, found.confidence, found.accuracy)
     rows, lines = [], []
@@ -84,9 +84,11 @@ def _calibration(probs: np.ndarray, y: np.ndarray) -> Section:
     return Section("Calibration", words, [Charts([chart], table)])
 
 
-def _coverage(draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Section:
+def _coverage(
+    draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None, counts: np.ndarray | None
+) -> Section:
     said, came = "interval holds, by the model", "share of test values in it"
-    found = coverage(draws, y, weights)
+    found = coverage(draws, y, weights, counts)
     rows = [{said: drawn, came: true} for drawn, true in found.values()]
     lines = [[percent(level, 0), *map(percent, shares)] for level, shares in found.items()]
     head = ["Interval", "It holds, by the model", "Test values in it"]

@@ -1,7 +1,9 @@
 """The sections on predictions: exact numbers of the file, in the units of the table."""
 
+import numpy as np
 import pytest
 import torch
+import xarray as xr
 from pyro import distributions as dist
 from torch import nn
 
@@ -34,6 +36,21 @@ def test_predictions_are_those_of_the_distribution_in_the_units_of_the_table(exp
     found = {row[0].words: [cell.value for cell in row[2:]] for row in widest.parts[0].rows}
     for i, at in enumerate(x.tolist()):
         assert found[str(i)] == pytest.approx([2 * at, 0.5, 2 * half], rel=1e-5)
+
+
+def test_test_rows_count_as_often_as_their_weights_say():
+    random, counts = np.random.default_rng(0), np.arange(40) % 3
+    draws, probs = random.normal(size=(1, 50, 40)), random.dirichlet([1, 1], 40)
+    found = []
+    for weights, rows in (({"row_weight": counts}, np.arange(40)), ({}, np.arange(40).repeat(counts))):
+        test = weights | {"y": rows % 2, "predictive_entropy": rows, "x": np.zeros((len(rows), 2))}
+        test = {name: xr.DataArray(values) for name, values in test.items()}
+        classes = test | {"probs": xr.DataArray(probs[rows])}
+        data = {"predictions": {"y": xr.DataArray(draws[..., rows])}, "predictions_constant_data": test}
+        sections = predictions.of_classes(classes)[0], predictions.of_values(data)[0]
+        shown = [[cell.words for cell in row] for one in sections for row in one.parts[0].table.rows]
+        found.append([*shown, *(predictions.without_inputs(each, np.ones(1)) for each in (test, classes))])
+    assert found[0] == found[1]
 
 
 def test_a_file_without_them_is_said_to_be_old(exported):
