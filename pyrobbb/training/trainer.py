@@ -1,5 +1,6 @@
 """How a training starts: one chain, several together or one after the other, or by `fit`."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
@@ -11,7 +12,7 @@ from types import NoneType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pyrobbb._support import checks, text
 from pyrobbb._support.copies import own_copy, own_pair
@@ -26,12 +27,15 @@ from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.inference import SVI
 from pyrobbb.inference.method import MakeGuide, check_method
 from pyrobbb.posterior import Posterior
+from pyrobbb.training import compatibility
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.history import History
 from pyrobbb.training.loop import Loop
 from pyrobbb.training.progress import Guarded, Progress, Silent
 from pyrobbb.training.resumption import Resumable
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["NonFiniteLossError", "Training", "fit", "train", "train_all"]
 
@@ -113,6 +117,7 @@ def train_all(
     together = together and chains > 1 and fast != "off"
     as_one = together and best_device(device).type != "cuda"
     trainings = made("eager" if as_one else fast)
+    _warn_of_one_start(trainings)
     if together:
         try:
             train(trainings, fast=fast)
@@ -123,6 +128,23 @@ def train_all(
     for training in trainings:
         training.run()
     return trainings
+
+
+def _warn_of_one_start(trainings: Sequence[Training]) -> None:
+    """Log a warning if several chains start from the same weights, as copies of one model do."""
+    if len(trainings) == 1 or not trainings[0].writes:
+        return
+    if any(t.epoch or t.batch or t.done for t in trainings):  # resumed, or NUTS, which draws its own start
+        return
+    states = [nn.ModuleList([t.model, t.guide]).state_dict() for t in trainings]
+    first, *others = ({k: v for k, v in state.items() if isinstance(v, Tensor)} for state in states)
+    if all(len(compatibility.unchanged(first, other)) == len(first) for other in others):
+        logger.warning(
+            "all %d chains start from the same weights, so that they agree (R-hat) says little: for "
+            "independent restarts pass a function that makes the model instead of the model, or a guide "
+            "whose init_loc draws, such as kaiming",
+            len(trainings),
+        )
 
 
 def posterior_of(trained: Sequence[Training], columns: Columns | Names | None = None) -> Posterior:
@@ -162,14 +184,15 @@ def fit(
 
     Args:
         model: The Pyro model, or a function without arguments that makes it: each chain then has a network
-            of its own, initialised from the chain's seed. Of a model, chains 1, 2, ... train copies.
+            of its own, initialised from the chain's seed. Of a model, chains 1, 2, ... train copies, which
+            start from the same weights unless the guide draws its start; a warning says so.
         guide: The Pyro guide, or a factory of it, such as `MeanFieldNormal`, called with the model; several
             chains need a factory. None if the method makes its own, as all but `SVI` do (`NaturalGradient`
             takes a `MeanFieldNormal` to start from, too), or if the prior leaves every weight deterministic.
         data: A `Dataset`; or a torch `Dataset` or `DataLoader` of pairs (x, y), read at each batch, with
             its transforms. N is their number of rows.
         validation: Takes the place of the data's own validation rows: a `Split`, or of torch's.
-        chains: Independent restarts, from seeds seed, seed + 1, ...
+        chains: Restarts, from seeds seed, seed + 1, ...; independent if `model` is a function.
         together: Train several chains of a small network as one batch, where that can be done; on CUDA of
             any, side by side.
         seed: See `Options`.
@@ -186,6 +209,7 @@ def fit(
     Raises:
         CheckpointError: If the checkpoint belongs to another network, guide or data set.
         NonFiniteLossError: If the free energy becomes infinite or NaN.
+        TypeError: If there is no option of that name.
         ValueError: If an option, the data, the model or the guide does not fit.
         BlockingIOError: If another training writes to the same folder.
         OSError: If a checkpoint cannot be written; earlier ones stay.
@@ -202,8 +226,10 @@ def fit(
     check_method(inference)
     chains, seed = checks.count("chains", chains), checks.seed("seed", seed)
     if chains > 1 and isinstance(guide, nn.Module):
+        name = type(guide).__name__
         raise ValueError(
-            f"chains={chains} need one guide each: pass a factory, such as {type(guide).__name__} itself"
+            f"chains={chains} need one guide each: pass a factory, such as {name}, or "
+            f"partial({name}, ...) with the options of this one"
         )
     if inference.own_guide and guide is not None and not isinstance(guide, nn.Module):
         name = type(inference).__name__

@@ -36,8 +36,8 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Blobs, NoisySine
 from pyrobbb.data.dataset import Split
 from pyrobbb.experiment import evaluate
-from pyrobbb.inference import Laplace
-from pyrobbb.initializers import Constant
+from pyrobbb.inference import MAP, NUTS, Laplace, MCDropout
+from pyrobbb.initializers import Constant, kaiming
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.predictive import ClassPrediction
 from pyrobbb.training.callbacks import EarlyStopping
@@ -197,22 +197,31 @@ def test_chains_are_separate_fits(together: bool) -> None:
             assert torch.equal(found(posterior, chain), found(alone))
 
 
-def test_a_function_starts_each_chain_apart_a_model_all_at_one_place() -> None:
-    def starts(model: Any) -> list[Tensor]:
-        chains = fit(model, MeanFieldNormal, DATA, chains=2, epochs=1, **QUIET).chains
-        return [model.initial()["0.weight"] for model, _ in chains]
-
+def test_chains_that_start_at_one_place_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def apart() -> BayesianNetwork:
-        return BayesianNetwork(nn.Sequential(nn.Linear(3, 3)), priors.Normal(), likelihoods.Categorical())
+        layers = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        return BayesianNetwork(layers, priors.Normal(), likelihoods.Categorical())
 
-    one, other = starts(apart)
-    assert not torch.equal(one, other)
-    one, other = starts(apart())
-    assert torch.equal(one, other)
-    model = apart()
-    with pytest.raises(
-        ValueError, match=r"chains=2 need one guide each: pass a factory.* MeanFieldNormal itself"
-    ):
+    def warned(model: Any, guide: Any = None, **options: Any) -> int:
+        caplog.clear()
+        fit(model, guide, DATA, **{"chains": 3, "epochs": 1, "fast": "eager", **QUIET, **options})
+        return caplog.text.count("all 3 chains start from the same weights")
+
+    assert warned(apart(), MeanFieldNormal, folder=tmp_path) == 1
+    assert warned(apart(), MeanFieldNormal, folder=tmp_path, epochs=2) == 0  # it resumes
+    assert warned(apart, MeanFieldNormal) == 0
+    assert warned(apart(), partial(MeanFieldNormal, init_loc=kaiming)) == 0
+    assert warned(apart, partial(MeanFieldNormal, init_loc=Constant())) == 1
+    assert warned(bayesian(priors.Deterministic())) == 1
+    for method in (MAP(), MCDropout()):  # one batch, and one after the other
+        assert (warned(apart(), inference=method), warned(apart, inference=method)) == (1, 0)
+    assert warned(apart(), inference=NUTS(warmup=1, draws=4, max_tree_depth=1)) == 0  # it draws its start
+
+
+def test_chains_need_a_guide_each() -> None:
+    model = bayesian()
+    said = r"chains=2 need one guide each: .* MeanFieldNormal, or partial\(MeanFieldNormal, \.\.\.\) with the"
+    with pytest.raises(ValueError, match=said):
         fit(model, MeanFieldNormal(model), DATA, chains=2, epochs=1, **QUIET)
 
 
