@@ -39,6 +39,7 @@ class ScaleMixtureNormal(TorchDistribution):
         pi: Probability of the wide component, in [0, 1].
         sigma1: Standard deviation of the wide component.
         sigma2: Standard deviation of the narrow component (the spike), smaller than `sigma1`.
+        validate_args: Whether to check parameters and values; None is Pyro's default.
 
     Shapes: the three parameters broadcast to the batch shape; events are scalars.
 

@@ -57,6 +57,7 @@ class Run(Options):
         prior: The prior belief about each weight.
         likelihood: What y is, given the network's output; of standardised y, if the data say their units.
         guide: Makes the Pyro guide from the model; Pyro's autoguides fit. Some methods make their own.
+        seed: As in `Options`, but 1 by default.
         chains: Independent restarts, from seeds seed, seed + 1, ...
         stacking: Weigh the chains by stacking on the validation data, instead of alike.
         together: Train the chains of a small network as one batch, several times faster; on CUDA of any,

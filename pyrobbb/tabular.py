@@ -99,6 +99,7 @@ def fit_table(
             folder of its own within theirs; afterwards yours hold the state of the returned fit's.
 
     Raises:
+        TypeError: There is no option of that name.
         ValueError: An option is outside its domain.
     """
     if not isinstance(data, TableData):

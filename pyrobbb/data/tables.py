@@ -240,6 +240,7 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
     `(x, y)`.
 
     Raises:
+        TypeError: There is no option of that name.
         ValueError: What is wrong with the table, in which column and row, and what would be right.
     """
     known = [each.name for each in fields(Table) if each.name != "source"]

@@ -34,6 +34,7 @@ class TorchRows:
     Args:
         source: The dataset, or a `DataLoader` of it; of the loader, dataset, `num_workers`, `collate_fn` and
             `batch_size` are used. Each row is visited once an epoch, with `drop_last=True` as well.
+        device: Where the rows go as they are read.
 
     Raises:
         ValueError: A stream, which has no number of rows; a loader with a sampling rule of its own.
