@@ -55,7 +55,11 @@ def contracts_hold(names):
 # what must be true after the page, by page
 CLAIMS: dict[str, Callable[[dict], object]] = {
     "regression": lambda n: 0.83 < n["coverage"] < 0.98 and n["outside"] > n["inside"],
-    "own-table": lambda n: (n["probabilities"].argmax(1) == n["prediction"].probs.new_tensor([1, 0])).all(),
+    "own-table": lambda n: (
+        (n["probabilities"].argmax(1) == n["prediction"].probs.new_tensor([1, 0])).all()
+        and n["inside"].shape == (50, 1)
+        and n["inside"].float().mean() > 0.85
+    ),
     "own-images": lambda n: n["prediction"].metrics(n["data"].test.y)["error"] < 5,
     "arviz": lambda n: n["agreement"].shape[0] == 9 and "r_hat" in n["table"],
     "refuse": lambda n: n["wrong"][n["answered"]].mean() < n["wrong"].mean(),
