@@ -84,7 +84,7 @@ class Agent(ABC):
         self.acted += 1
         if self.acted <= self.pulls * self.actions:
             return torch.full((self.learner.runs,), (self.acted - 1) % self.actions)
-        wide = contexts[:, None].expand(-1, self.actions, -1)
+        wide = contexts.to(self.codes)[:, None].expand(-1, self.actions, -1)
         chosen = self.choose(torch.cat([wide, self.codes], dim=2))
         return self._indices(f"{type(self).__name__}.choose: actions", chosen)
 

@@ -18,6 +18,7 @@ from pyrobbb.accelerated.prior_segments import prior_segments
 from pyrobbb.accelerated.rng import KeyedNormals
 from pyrobbb.bandits.learner import Learner
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data.dataset import digest_of
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.training import compatibility
 
@@ -39,8 +40,8 @@ class MeanFieldLearner(Learner):
         compiled: Compile the update; without a C++ compiler it runs uncompiled, several times slower.
 
     Raises:
-        ValueError: If a guide has another type or is given twice, or the model has dropout, point parameters
-            or a prior that is not element-wise.
+        ValueError: If a guide has another type or is given twice, or the model has dropout, point parameters,
+            weights that are not float32 or a prior that is not element-wise.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class MeanFieldLearner(Learner):
             )
         if model.learned:
             raise ValueError("a bandit's updates keep the prior fixed: a learned one is not followed here")
-        _refuse_dropout(model.network)
+        _check_network(model.network, model.initial())
         for guide, seed in zip(guides, seeds, strict=True):
             with isolated(seed), torch.no_grad():
                 guide(torch.zeros(1, width))  # guides make their parameters at the first call
@@ -77,7 +78,8 @@ class MeanFieldLearner(Learner):
         if not all(hasattr(guide, name) for guide in guides for name in ("loc", "rho", "shapes")):
             raise ValueError("the guides must have flat `loc` and `rho`, as MeanFieldNormal")
         self.model, self.guides, self.seeds, self.runs = model, list(guides), seeds, len(seeds)
-        self.buffers = compatibility.plain_network(model.network)["buffers"]
+        buffers = model.network.named_buffers()  # the weights' initial values among them
+        self.fixed = {name: digest_of(value) for name, value in buffers if name not in model.places}
         with isolated():
             segments = prior_segments({name: model.prior_of(name) for name in model.sites})
         loc, rho = (torch.stack([getattr(g, name).detach() for g in guides]) for name in ("loc", "rho"))
@@ -122,7 +124,7 @@ class MeanFieldLearner(Learner):
         return self.guides
 
     def made_with(self) -> dict[str, Any]:
-        made = {"seeds of the learner": self.seeds, "buffers": self.buffers}
+        made = {"seeds of the learner": self.seeds, "fixed tensors of the network": self.fixed}
         return {**self.update.rates, **compatibility.model(self.model), **made}
 
     def state_dict(self) -> dict[str, Any]:
@@ -145,7 +147,7 @@ class PointLearner(Learner):
 
     Raises:
         ValueError: If the networks differ in shape, have dropout or mix the rows of a batch, one of their
-            parameters is frozen, or the likelihood has parameters of its own.
+            parameters is frozen or not float32, or the likelihood has parameters of its own.
     """
 
     def __init__(
@@ -162,8 +164,9 @@ class PointLearner(Learner):
         if any(True for _ in likelihood.parameters()):
             raise ValueError(f"{type(likelihood).__name__} has parameters, which are not trained here")
         check_rows_stay_apart(networks[0])
-        _refuse_dropout(networks[0])
         parameters = [dict(network.named_parameters()) for network in networks]
+        for network, own in zip(networks, parameters, strict=True):
+            _check_network(network, own)
         frozen = [name for one in parameters for name, p in one.items() if not p.requires_grad]
         if frozen:
             raise ValueError(f"parameter {frozen[0]!r} is frozen, but all are trained here")
@@ -232,9 +235,14 @@ def _check_mean(likelihood: Likelihood, output: Tensor, rows: torch.Size) -> Non
         )
 
 
-def _refuse_dropout(network: nn.Module) -> None:
-    """Raise ValueError for a layer whose masks all runs of a batch would have to draw apart."""
+def _check_network(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Raise ValueError for dropout, whose masks the runs would have to draw apart, or another precision."""
     for name, layer in dropping(network):
         raise ValueError(
             f"layer {name!r} ({type(layer).__name__}) has dropout, but a bandit's networks have none"
         )
+    for name, weight in weights.items():
+        if weight.dtype != torch.float32:
+            raise ValueError(
+                f"parameter {name!r} is {weight.dtype}, but a bandit's networks are float32: call .float()"
+            )

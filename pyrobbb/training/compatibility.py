@@ -104,7 +104,7 @@ def callback(made: Callback) -> str:
 
 def model(made: BayesianNetwork) -> dict[str, Any]:
     """What p(y, w | x) is made of."""
-    return {
+    found = {
         "network": component(made.network),
         "constants of the network": network_constants(made.network),
         "prior": component(made.prior),
@@ -112,6 +112,9 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
         "value of the prior": values(made.prior),
         "value of the likelihood": values(made.likelihood),
     }
+    if made.centres():
+        found["trained weights"] = digest_of(*(value for _, value in made.network.named_buffers()))
+    return found
 
 
 def plain_network(network: nn.Module) -> dict[str, Any]:
@@ -206,8 +209,6 @@ def training(chain: Chain) -> dict[str, Any]:
         "constants of the guide": own_constants(chain.guide),
         "tf32": uses_tf32(chain.device),
     }
-    if chain.model.centres():
-        found["trained weights"] = digest_of(*(value for _, value in chain.model.network.named_buffers()))
     return found | {"epochs": chain.epochs} if chain.inference.planned else found
 
 

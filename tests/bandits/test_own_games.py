@@ -43,9 +43,12 @@ class Lines(Environment):
         return Round(context, expected, expected + self._gap * torch.randn(3, generator=random))
 
 
-def learner(seeds: Any = (0, 1), rho: float = -1.0, network: nn.Module | None = None) -> MeanFieldLearner:
+def learner(
+    seeds: Any = (0, 1), rho: float = -1.0, network: nn.Module | None = None, prior: Any = None
+) -> MeanFieldLearner:
     torch.manual_seed(0)
-    model = BayesianNetwork(network or nn.Linear(WIDTH, 1), priors.Normal(), likelihoods.Normal(0.3), 50)
+    network = network or nn.Linear(WIDTH, 1)
+    model = BayesianNetwork(network, prior or priors.Normal(), likelihoods.Normal(0.3), 50)
     guides = [MeanFieldNormal(model, init_rho=rho) for _ in range(len(seeds))]
     return MeanFieldLearner(model, guides, seeds, width=WIDTH, compiled=False)
 
@@ -177,6 +180,24 @@ def test_a_game_is_resumed_with_what_it_was_played(changed: str, tmp_path: Path)
     with pytest.raises(CheckpointError, match=r"game.pt"):
         played(True, 4)
     played(False, 4)
+
+
+def test_a_game_resumes_whatever_weights_the_network_began_with(tmp_path: Path) -> None:
+    """Unless the prior is centred on them."""
+
+    def played(start: float, steps: int, name: str, prior: Any = None) -> Tensor:
+        network = nn.Linear(WIDTH, 1)
+        nn.init.constant_(network.weight, start)
+        mine = learner([0], network=network, prior=prior)
+        made = ThompsonSampling(mine, 2, 3, [0], batch_size=4, updates=1)
+        Play(Lines(), made, steps, [0], path=tmp_path / name).run()
+        return mine.update.loc
+
+    played(0.0, 2, "game.pt")
+    assert torch.equal(played(1.0, 4, "game.pt"), played(0.0, 4, "whole.pt"))
+    played(0.0, 2, "centred.pt", priors.Centred())
+    with pytest.raises(CheckpointError, match="made with trained weights"):
+        played(1.0, 4, "centred.pt", priors.Centred())
 
 
 def test_a_state_is_a_copy() -> None:
@@ -381,3 +402,22 @@ def test_an_outcome_is_one_of_each_run(changed: dict[str, Tensor], said: str) ->
     assert mine.replay.seen == 0
     with pytest.raises(ValueError, match=r"^contexts must be a tensor of shape \(2, 2\), got \(2, 5\)"):
         mine.act(torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda network: learner([0], network=network),
+        lambda network: point(nn.Linear(WIDTH, 1), network),
+    ],
+    ids=["Bayesian", "plain"],
+)
+def test_another_precision_is_refused(make: Callable[[nn.Module], Any]) -> None:
+    with pytest.raises(ValueError, match=r"'weight' is torch.float64, but a bandit's networks are float32"):
+        make(nn.Linear(WIDTH, 1).double())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64])
+def test_contexts_are_of_any_real_type(dtype: torch.dtype) -> None:
+    contexts = torch.tensor([[1.0, 2.0], [-3.0, 0.0]])
+    assert torch.equal(agent().act(contexts.to(dtype)), agent().act(contexts))
