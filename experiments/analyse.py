@@ -21,6 +21,7 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.calibration import pooled
 from pyrobbb.evaluation.layer_summary import of_chain
 from pyrobbb.evaluation.trivial_bound import compared
+from pyrobbb.figures.style import verbatim
 from pyrobbb.predictive import error_among
 from pyrobbb.priors import Hierarchical, Prior
 from pyrobbb.training import history
@@ -67,8 +68,9 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     if rows:  # a sampler without steps has none
         drawn["learning_curves"] = _learning_curves(metrics, rows)
     # of every run, so the last: see has_figures
-    title = f"Weights{which} under prior and posterior, and the same by order of magnitude"
     prior = prior_density(config["prior"])
+    under = "the posterior" if prior is None else "prior and posterior"
+    title = f"Weights{which} under {under}, and the same by order of magnitude"
     drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior, title=title)
     target = folder / "figures"
     target.mkdir(exist_ok=True)
@@ -142,7 +144,7 @@ def _first_target(values: np.ndarray, axes: int) -> np.ndarray:
 
 def _of_values(data: Any, test: Any, chain_weights: Sequence[float] | None) -> Figure:
     x, *names = arviz_io.one_input(data)
-    x_label, y_label = (name.replace("$", r"\$") for name in names)  # which else begins a formula
+    x_label, y_label = map(verbatim, names)
     order = np.argsort(x)
     draws, weights = pooled(_first_target(data["predictions"]["mean"].values, 3), chain_weights)
     title = "The function under the posterior, without the noise of y, and the test data"

@@ -31,7 +31,7 @@ def regression_band(
         y_train: Targets of the training data, `(N,)`.
         weights: Of each draw, `(S,)`, summing to 1; all alike if not given.
         truth: The function that made the data, `(G,)`, where it is known.
-        x_label: Name and unit of x.
+        x_label: Name and unit of x; matplotlib reads what is between two dollar signs as a formula.
         y_label: Name and unit of y.
         data_label: What the points are, where they are not the training data.
         title: The caption.

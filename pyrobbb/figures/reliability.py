@@ -46,7 +46,7 @@ def reliability(
     )
     above.set_ylim(-0.02, 1.02)
     above.set_ylabel("accuracy in the bin")
-    above.legend(loc="lower right")
+    above.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     below.bar(found.low, counts, 1 / bins, align="edge", color=BLUE, alpha=0.55)
     below.set_yscale("log")
     below.set_ylim(0.5, 6 * counts.max())

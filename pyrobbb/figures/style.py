@@ -73,6 +73,11 @@ def label(axes: Axes, x: str, y: str) -> None:
     axes.set_ylabel(y)
 
 
+def verbatim(name: str) -> str:
+    """A name from the data as matplotlib is to show it: between two dollar signs it would read a formula."""
+    return name.replace("$", r"\$")
+
+
 def data_points(axes: Axes, x: np.ndarray, y: np.ndarray, name: str) -> None:
     """Observations as dots; many of them small, translucent and behind the curves."""
     many = len(x) > 200

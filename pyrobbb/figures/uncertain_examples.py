@@ -1,5 +1,6 @@
 """The test examples that the posterior is least certain of, as images with its predictions."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from pyrobbb.evaluation.metrics import labelled
-from pyrobbb.figures.style import BLUE, GREEN, RED, as_array, caption, column, new_figure, styled
+from pyrobbb.figures.style import BLUE, GREEN, RED, as_array, caption, column, new_figure, styled, verbatim
 
 
 @styled
@@ -32,8 +33,8 @@ def uncertain_examples(
         y: Labels, `(M,)`.
         uncertainty: What to sort by, `(M,)`, in nats, such as the predictive entropy.
         classes: Names of the C classes; by default their numbers.
-        rows: Rows of the grid.
-        columns: Columns of the grid.
+        rows: Rows of the grid, if there are as many images.
+        columns: Columns of the grid, if there are as many images.
         title: The caption.
 
     Raises:
@@ -48,9 +49,12 @@ def uncertain_examples(
     classes = [str(c) for c in range(C)] if classes is None else list(classes)
     if len(classes) != C:
         raise ValueError(f"classes must have {C} names, got {len(classes)}")
+    columns = min(columns, M)
+    rows = min(rows, math.ceil(M / columns))
     chosen = np.argsort(-uncertainty, kind="stable")[: rows * columns]
     limit = 0.5 if chances[chosen].max() <= 0.5 else 1.0
     wide = max(map(len, classes)) > 2
+    classes = [*map(verbatim, classes)]
     figure = new_figure((2.9 if wide else 2.55) * columns, 0.55 + 1.62 * rows)
     cells = figure.subplots(rows, 2 * columns, squeeze=False, width_ratios=[1.0, 1.15] * columns)
     for cell in cells.flat[2 * len(chosen) :]:

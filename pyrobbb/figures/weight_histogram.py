@@ -18,7 +18,7 @@ def weight_histogram(
     draws: ArrayLike,
     prior_density: Density | None = None,
     *,
-    title: str = "Weights under prior and posterior, and the same by order of magnitude",
+    title: str | None = None,
 ) -> Figure:
     """Density of the weights, and of log10 |w|, where a scale mixture shows as two humps.
 
@@ -42,7 +42,8 @@ def weight_histogram(
     _by_value(linear, samples, prior_density, reach, bins)
     _by_magnitude(decades, samples, prior_density, reach, bins)
     linear.legend(loc="upper right")
-    caption(figure, title)
+    under = "the posterior" if prior_density is None else "prior and posterior"
+    caption(figure, title or f"Weights under {under}, and the same by order of magnitude")
     return figure
 
 

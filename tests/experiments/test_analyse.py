@@ -69,8 +69,10 @@ def test_captions_say_of_which_chain_and_axes_are_in_the_units_of_the_table(tmp_
     (tmp_path / "metrics.json").write_text(
         json.dumps({"epochs": 0, "parameters": 2, "chains": 2, "main_chain": 1})
     )
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"prior": {"_target_": "pyrobbb.priors.Normal"}}))
+    prior = {"prior": {"_target_": "pyrobbb.priors.FanInNormal"}}  # a density for each layer, not for all
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(prior))
     analyse.figures(tmp_path)
+    assert drawn["weights"].get_suptitle().startswith("Weights of chain 1 under the posterior,")
     for name in ("weights", "kl_by_layer", "signal_to_noise"):
         assert " of chain 1" in drawn[name].get_suptitle()
     axes = drawn["predictions"].axes[0]

@@ -224,6 +224,7 @@ def test_weight_histogram_copes_with_zeros_and_no_prior():
     assert len(figures.weight_histogram(np.zeros(5), np.zeros(5)).axes) == 2
     figure = figures.weight_histogram(np.array([0.0, 0.1]), np.array([0.0, -0.1]))
     assert not any(axes.lines for axes in figure.axes)
+    assert figure.get_suptitle().startswith("Weights under the posterior,")
 
 
 def test_signal_to_noise_cuts_the_share_it_says():
@@ -282,10 +283,27 @@ def test_uncertain_examples_are_sorted_and_coloured():
             assert colours[PROBS[m].argmax()] == "#d55e00"
 
 
-def test_uncertain_examples_may_be_fewer_than_the_grid():
-    figure = figures.uncertain_examples(IMAGES[:3], PROBS[:3], LABELS[:3], ENTROPY[:3])
-    assert "The 3 most uncertain test examples" in figure.get_suptitle()
-    assert sum(bool(axes.images) for axes in figure.axes) == 3
+@pytest.mark.parametrize(("count", "cells"), [(3, 2 * 3), (5, 2 * 2 * 4)])
+def test_uncertain_examples_may_be_fewer_than_the_grid(count, cells):
+    given = (values[:count] for values in (IMAGES, PROBS, LABELS, ENTROPY))
+    figure = figures.uncertain_examples(*given)
+    assert f"The {count} most uncertain test examples" in figure.get_suptitle()
+    assert sum(bool(axes.images) for axes in figure.axes) == count
+    assert len(figure.axes) == cells
+
+
+def test_names_of_classes_are_no_formulas():
+    figure = figures.uncertain_examples(IMAGES[:1], [[0.3, 0.7]], [1], [0.6], classes=["$5", "$6 to $9"])
+    picture, bars = figure.axes
+    names = [picture.get_title(loc="left"), *(tick.get_text() for tick in bars.get_yticklabels())]
+    assert names == [r"true: \$6 to \$9", r"\$5", r"\$6 to \$9"]
+
+
+def test_the_legend_of_reliability_covers_no_data():
+    figure = MAKE["reliability"]()
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
 
 
 def test_regression_band_holds_the_quantiles_in_order_of_x():
