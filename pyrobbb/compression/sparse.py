@@ -1,6 +1,7 @@
 """A network with fixed weights, most of them 0: on disk without the zeros, and predicting without them."""
 
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,8 @@ def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
         at_most: The share of weights left above which a dense layer is the faster one.
     """
     network = own_copy(network)
-    for name, module in list(network.named_modules()):
+    compressed = cache(SparseLinear)  # a layer under several names remains one
+    for name, module in list(network.named_modules(remove_duplicate=False)):
         if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
             continue
         path, _, attribute = name.rpartition(".")
@@ -76,7 +78,7 @@ def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
             continue
         if not name:
             return SparseLinear(module)
-        setattr(parent, attribute, SparseLinear(module))
+        setattr(parent, attribute, compressed(module))
     return network
 
 
@@ -85,7 +87,7 @@ def save_sparse(network: nn.Module, path: Path | str) -> int:
 
     A tensor `name` is stored by rows, where that is smaller: `name|shape`, `name|row_ends`, and
     `name|columns` and `name|values` of what is not 0; otherwise whole, as `name|dense`. Columns take two
-    bytes where they fit.
+    bytes where they fit. A tensor under several names is written under each.
     """
     arrays: dict[str, np.ndarray] = {"format": np.array(FORMAT)}
     for name, value in network.state_dict().items():

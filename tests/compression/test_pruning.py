@@ -221,6 +221,15 @@ def test_a_network_that_reads_a_weight_itself_predicts_the_same():
     assert set(lean.state_dict()) == {"layer.rows", "layer.columns", "layer.values", "layer.bias"}
 
 
+def test_a_layer_under_two_names_remains_one():
+    layer = nn.Linear(4, 4)
+    network = nn.Sequential(layer, nn.ReLU(), nn.Sequential(layer))
+    lean = sparse.sparse(network, at_most=1.0)
+    assert isinstance(lean[0], sparse.SparseLinear)
+    assert lean[0] is lean[2][0]
+    torch.testing.assert_close(lean(X), network(X))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_layers_in_half_precision_stay_as_they_are(dtype):
     network = nn.Sequential(nn.Linear(4, 3)).to(dtype)
