@@ -199,7 +199,9 @@ def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
 
 def terms_of(model_trace: Any, guide_trace: Any, counts: Tensor | None = None) -> Terms:
     """KL estimate and negative log-likelihood of two scored traces, unscaled; rows count `counts` times."""
-    return Terms(kl_of(model_trace, guide_trace), nll_of(model_trace, counts).sum())
+    nll = nll_of(model_trace, counts).sum()
+    zero = nll.new_zeros(())  # so that the KL lies on the device of the rows where there is no latent, too
+    return Terms(zero + kl_of(model_trace, guide_trace), nll)
 
 
 def kl_of(model_trace: Any, guide_trace: Any) -> Tensor:

@@ -29,7 +29,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.initializers import Constant, Normal
 from pyrobbb.kl_weights import Weighted
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.svi import ReferenceStep, Terms
+from pyrobbb.svi import ReferenceStep, Terms, terms_of
 
 
 def noise(monkeypatch: pytest.MonkeyPatch, eps: float | list[float]) -> None:
@@ -324,6 +324,19 @@ def test_a_point_guide_has_the_negative_log_prior_as_kl() -> None:
     flat = torch.cat([w.detach().flatten() for w in weights.values()])
     expected = -torch.distributions.Normal(0.0, 0.5).log_prob(flat).sum()
     torch.testing.assert_close(terms.kl, expected)
+
+
+@pytest.mark.parametrize("kind", [{"dtype": torch.float64}, {"device": "meta"}], ids=["double", "device"])
+def test_the_kl_of_no_latent_is_a_tensor_as_the_likelihood_is(kind: dict[str, Any]) -> None:
+    model = BayesianNetwork(nn.Linear(3, 1), priors.Deterministic(), likelihoods.Normal(scale=1.0), N=4)
+    model.to(**kind)
+    rows = torch.zeros(4, 3, **kind), torch.zeros(4, 1, **kind)
+    with isolated(0):
+        traces = poutine.trace(model).get_trace(*rows), poutine.trace(lambda x, y: None).get_trace(*rows)
+        for trace in traces:
+            trace.compute_log_prob()
+        terms = terms_of(*traces)
+    assert (terms.kl.dtype, terms.kl.device) == (terms.nll.dtype, terms.nll.device)
 
 
 def test_a_share_of_zero_is_maximum_likelihood() -> None:
