@@ -142,7 +142,8 @@ class NaturalGradientStep(Step):
             state["g"], state["eps"] = self.g.copy_(state["g"]), self.eps.copy_(state["eps"])
             state["step"] = state["step"].cpu()  # where reading it waits for nothing
         state["step"] += 1
-        rate = self.method.lr * float(self.optimizer.param_groups[0]["lr"]) / self.initial_lr
+        # on CUDA the rate is a tensor, which is not read, as that would wait for the device
+        rate = self.method.lr * self.optimizer.param_groups[0]["lr"] / self.initial_lr
         t = int(state["step"])
         values = (1 / (share * self.model.N), rate, 1 / (1 - self.method.beta1**t))
         for scalar, value in zip(self.scalars, values, strict=True):
@@ -199,7 +200,8 @@ class _Part:
         constant: Any = -0.5 * LOG_2PI * eps.numel()
         delta, c = self.normal(vectors)
         if self.segment.family is dist.Normal:
-            precision = torch.as_tensor(self.N * delta, dtype=w.dtype, device=w.device)
+            precision = self.N * delta
+            precision = precision.to(w) if isinstance(precision, Tensor) else w.new_full((), precision)
             each = each + 0.5 * precision * (weight - c) ** 2
             constant = 0.5 * precision.log().sum() * (-eps.numel() / precision.numel())
         elif self.segment.family is not None:

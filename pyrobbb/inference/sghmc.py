@@ -193,7 +193,7 @@ class SGHMCStep(Step):
         method, loc = self.method, self.guide.loc
         state: Any = self.optimizer.state[loc]
         cycle, place = divmod(int(state["step"]), self.length)
-        prior, nll, gradient = self.gradient(loc.detach(), loc.new_tensor(share), x, y, counts)
+        prior, nll, gradient = self.gradient(loc.detach(), loc.new_full((), share), x, y, counts)
         rate = method.lr / self.N * 0.5 * (math.cos(math.pi * place / self.length) + 1)
         with torch.no_grad():
             velocity = state["velocity"]
@@ -207,6 +207,6 @@ class SGHMCStep(Step):
                 self.guide.excess[int(self.guide.kept)] = rate * V / (2 * method.friction)
                 self.guide.keep(loc)
             state["gradient"].copy_(gradient)
-        state["step"] += 1
+        state["step"] = state["step"].cpu() + 1  # on the host, where reading it waits for nothing
         self.optimizer.step()  # nothing has a gradient; a schedule wants to see that it was called
         return Terms(prior, nll)

@@ -41,8 +41,9 @@ class SWAGGuide(FlatGuide):
         self.register_buffer("taken", torch.zeros((), dtype=torch.long))  # steps
 
     def restart(self) -> None:
-        for gathered in (self.mean, self.squares, self.deviations, self.seen, self.taken):
+        for gathered in (self.mean, self.squares, self.deviations, self.seen):
             gathered.zero_()
+        self.taken = torch.zeros((), dtype=torch.long)  # on the host, where reading it waits for nothing
 
     def collect(self) -> None:
         """Take a snapshot of `loc`."""
