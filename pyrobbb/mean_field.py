@@ -8,7 +8,7 @@ import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro import poutine
-from pyro.poutine.util import site_is_subsample
+from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
@@ -58,9 +58,8 @@ class MeanFieldNormal(Named):
 
     def _set_up(self, *args: Any, **kwargs: Any) -> None:
         with poutine.block(), torch.no_grad():  # an outer trace of the guide must not see this trial run
-            trace = poutine.trace(self._model[0]).get_trace(*args, **kwargs)
-            sampled = [trace.nodes[name] for name in trace.stochastic_nodes]
-            sites = [site for site in sampled if not site_is_subsample(site)]
+            trace = prune_subsample_sites(poutine.trace(self._model[0]).get_trace(*args, **kwargs))
+            sites = [trace.nodes[name] for name in trace.stochastic_nodes]
             for site in sites:
                 _check_real(site)
             check_one_precision(sites, type(self).__name__)

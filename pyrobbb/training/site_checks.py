@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from pyro import poutine
 from pyro.infer.autoguide import AutoDelta
-from pyro.poutine.util import site_is_subsample
+from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 
 from pyrobbb._support.random_state import isolated
@@ -41,13 +41,12 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     And it must give weights without data, as predictions ask for them.
     """
     with torch.no_grad():
-        guide_trace = poutine.trace(guide).get_trace(first.x, first.y)
+        guide_trace = prune_subsample_sites(poutine.trace(guide).get_trace(first.x, first.y))
     with torch.enable_grad():
-        model_trace = poutine.trace(model).get_trace(first.x, first.y)
-    wanted = {k: model_trace.nodes[k]["value"].shape for k in model_trace.stochastic_nodes if k != "data"}
-    auxiliary = {k for k in guide_trace.stochastic_nodes if guide_trace.nodes[k]["infer"].get("is_auxiliary")}
-    own = [k for k in guide_trace.stochastic_nodes if k not in {*auxiliary, "data"}]
-    given = {k: guide_trace.nodes[k]["value"].shape for k in own}
+        model_trace = prune_subsample_sites(poutine.trace(model).get_trace(first.x, first.y))
+    wanted = {k: model_trace.nodes[k]["value"].shape for k in model_trace.stochastic_nodes}
+    drawn = {k: guide_trace.nodes[k] for k in guide_trace.stochastic_nodes}
+    given = {k: site["value"].shape for k, site in drawn.items() if not site["infer"].get("is_auxiliary")}
     wrong = lacking(wanted, given)
     wrong += [f"site {k!r}, which the model lacks" for k in given if k not in wanted]
     wrong += [
@@ -67,7 +66,7 @@ def check_latents(model: BayesianNetwork, first: Split) -> None:
     with isolated(device=model.device), torch.enable_grad():
         trace = poutine.trace(model).get_trace(first.x, first.y)
     sites, latents = trace.nodes, model.latents
-    sampled = [name for name in trace.stochastic_nodes if not site_is_subsample(sites[name])]
+    sampled = prune_subsample_sites(trace).stochastic_nodes
     if hidden := [name for name in sampled if name not in latents]:
         *path, attribute = hidden[0].split(".")
         if any(frame.name == "data" for frame in sites[hidden[0]]["cond_indep_stack"]):

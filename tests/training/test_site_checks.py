@@ -43,12 +43,22 @@ class Handmade(Plain, PyroModule):
     """The same, its parameters known to Pyro."""
 
 
+class Plated(Handmade):
+    """The same, with the units in a plate."""
+
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> None:
+        with pyro.plate("units", 3):
+            for name in self.names:
+                loc = getattr(self, f"loc_{name}")
+                pyro.sample(name, dist.Normal(loc, 0.1).to_event(loc.dim() - 1))
+
+
 @pytest.mark.parametrize(
     "make",
     [
         MeanFieldNormal, autoguide.AutoNormal, autoguide.AutoDelta, autoguide.AutoMultivariateNormal,
         autoguide.AutoDiagonalNormal, autoguide.AutoLaplaceApproximation,
-        lambda model: Handmade(bias=(3,), weight=(3, 3)),
+        lambda model: Handmade(bias=(3,), weight=(3, 3)), lambda model: Plated(bias=(3,), weight=(3, 3)),
     ],
 )  # fmt: skip
 def test_guides_that_fit(make: Callable[[Any], nn.Module]) -> None:
