@@ -6,13 +6,14 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyro import poutine
+from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.network_checks import (
     check_embeddings,
-    check_prior_event,
+    check_prior,
     check_rows_stay_apart,
     check_values,
 )
@@ -124,7 +125,7 @@ def _sites(
             distribution = prior.for_module(name, parameter, _owner(network, name)[0])
             if distribution is None:
                 continue
-            check_prior_event(name, distribution, parameter)
+            check_prior(name, distribution, parameter)
             one = univariate(distribution)
             scale, values = getattr(one, "scale", None), vars(one).values()
             if isinstance(scale, Tensor) and not bool((scale > 0).all()):
@@ -140,7 +141,15 @@ def _sites(
                     f"from pyro.nn.PyroModule or nn.Module as well, and make the parameter its attribute"
                 )
             sites.append(name)
-    return sites, [name for name in seen.trace.stochastic_nodes if name not in sites]
+    trace = prune_subsample_sites(seen.trace)
+    hyper = [name for name in trace.stochastic_nodes if name not in sites]
+    for name in hyper:
+        if shape := tuple(trace.nodes[name]["fn"].batch_shape):
+            raise ValueError(
+                f"the prior's site {name!r} has batch shape {shape}; sample it without a plate, and end its "
+                f"distribution with .expand({shape}).to_event({len(shape)})"
+            )
+    return sites, hyper
 
 
 def weight_names(network: nn.Module) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.distributions import TorchDistribution
+from pyro.distributions import Delta, ImproperUniform, TorchDistribution
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
@@ -15,6 +15,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_leaves
 
 from pyrobbb._support.copies import own_copy, wrapped
+from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.flat import strided
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import own_modules
@@ -33,6 +34,13 @@ LEAVES_WEIGHTS = {  # torch's hooks, and what takes their place
     WeightNorm: "torch.nn.utils.parametrizations.weight_norm is its new form",
     SpectralNorm: "torch.nn.utils.parametrizations.spectral_norm is its new form",
     BasePruningMethod: "torch.nn.utils.prune.remove(layer, name) makes it an ordinary weight",
+}
+
+UNFIT: dict[type, str] = {  # as priors, and why
+    torch.distributions.VonMises: "it is normalised on a circle, not on the real line",
+    Delta: "it has no width; Deterministic() leaves a weight without a prior",
+    ImproperUniform: "it cannot be drawn from; as flat, and drawn from, is "
+    "dist.Normal(torch.zeros_like(parameter), 1.0).mask(False).to_event(parameter.dim())",
 }
 
 
@@ -221,8 +229,12 @@ def check_event(module: PyroModule, attribute: str) -> None:
         )
 
 
-def check_prior_event(name: str, prior: TorchDistribution, parameter: Tensor) -> None:
-    """Raise ValueError unless a prior is one event of the parameter's shape."""
+def check_prior(name: str, prior: TorchDistribution, parameter: Tensor) -> None:
+    """Raise ValueError unless a prior suits a weight, and is one event of the parameter's shape."""
+    base = univariate(prior)
+    for kind, reason in UNFIT.items():
+        if isinstance(base, kind):
+            raise ValueError(f"{type(base).__name__} cannot be the prior of {name!r}: {reason}")
     if prior.batch_shape or prior.event_shape != parameter.shape:
         raise ValueError(
             f"the prior of {name!r} has batch shape {tuple(prior.batch_shape)} and event shape "

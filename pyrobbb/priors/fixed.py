@@ -175,13 +175,6 @@ class StudentT(_Elementwise):
         )
 
 
-UNFIT: dict[type, str] = {
-    torch.distributions.VonMises: "it is normalised on a circle, not on the real line",
-    dist.Delta: "it has no width; Deterministic() leaves a weight without a prior",
-    dist.ImproperUniform: "it cannot be drawn from",
-}
-
-
 @dataclass(frozen=True)
 class IID(_Elementwise):
     """Independent weights from any univariate distribution of Pyro or torch, such as a mixture of them.
@@ -204,9 +197,6 @@ class IID(_Elementwise):
         support: Any = base.support
         if getattr(support, "base_constraint", support).is_discrete:  # a mixture's is around its components'
             raise ValueError(f"a weight is continuous, but {base!r} is discrete")
-        for kind, reason in UNFIT.items():
-            if isinstance(base, kind):
-                raise ValueError(f"{base!r} cannot be the prior of a weight: {reason}")
 
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
         made: TorchDistribution = applied(lambda value: value.to(parameter), self.univariate)

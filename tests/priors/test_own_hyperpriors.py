@@ -32,6 +32,15 @@ class ScaleOfEach(priors.Prior):
         return priors.elementwise(dist.Normal(0.0, priors.beside(scale, parameter)), parameter)
 
 
+class ScaleOfInputs(priors.Prior):
+    """A scale for each input, in a plate."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        with pyro.plate("inputs", parameter.shape[-1]):
+            scale = pyro.sample("scale", dist.HalfNormal(1.0))
+        return priors.elementwise(dist.Normal(0.0, scale), parameter)
+
+
 class LearnedPlainly(nn.Module, priors.Prior):
     def __init__(self) -> None:
         super().__init__()
@@ -213,6 +222,12 @@ def test_a_priors_parameters_are_trained(prior: priors.Prior, make: Callable[...
 def test_a_parameter_that_nobody_would_train_is_refused(prior: priors.Prior) -> None:
     with pytest.raises(ValueError, match="has a parameter that would not be trained; derive the prior from"):
         BayesianNetwork(network(), prior, GAUSS, 12)
+
+
+def test_hyperparameters_in_a_plate_are_refused() -> None:
+    message = r"the prior's site 'scale' has batch shape \(3,\); .* with \.expand\(\(3,\)\)\.to_event\(1\)"
+    with pytest.raises(ValueError, match=message):
+        BayesianNetwork(nn.Linear(3, 2, bias=False), ScaleOfInputs(), GAUSS, 12)
 
 
 def test_the_model_as_its_own_guide_is_the_prior() -> None:
