@@ -15,7 +15,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils._pytree import tree_leaves
 
 from pyrobbb._support.copies import own_copy, wrapped
-from pyrobbb._support.distribution_parts import univariate
+from pyrobbb._support.distribution_parts import own_tensor, univariate
 from pyrobbb._support.flat import strided
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import own_modules
@@ -240,6 +240,29 @@ def check_prior(name: str, prior: TorchDistribution, parameter: Tensor) -> None:
             f"the prior of {name!r} has batch shape {tuple(prior.batch_shape)} and event shape "
             f"{tuple(prior.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
             f".expand(parameter.shape).to_event(parameter.dim())"
+        )
+
+
+def check_rebuilt(what: str, prior: Any) -> None:
+    """Raise ValueError unless a prior that is made anew from its parameters has the same density.
+
+    Args:
+        what: It is, in the message.
+        prior: A univariate one, which names its parameters in `arg_constraints`.
+    """
+    given = {name: getattr(prior, name) for name in prior.arg_constraints}
+    try:
+        made = type(prior)(**given, validate_args=False)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{what} cannot be rebuilt from its parameters: {error}") from error
+    with isolated(device=own_tensor(prior).device), torch.no_grad():
+        w = prior.sample()
+        densities = made.log_prob(w), prior.log_prob(w)
+    # a parameter may be computed, and rounded, from what the prior holds
+    if not torch.allclose(*densities, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            f"{what} cannot be rebuilt from its parameters {', '.join(given)}: its density depends on "
+            f"something else as well, which must be a parameter in its arg_constraints"
         )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.distribution_parts import univariate
+from pyrobbb._support.network_checks import check_rebuilt
 from pyrobbb.accelerated.fast_step import NotFastError
 
 
@@ -73,6 +74,10 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
             if not isinstance(value, Tensor) or value.requires_grad:
                 raise NotElementwiseError(f"the prior of {name!r} has no constant parameter {key!r}")
             parameters[key] = value.expand(shape)
+        try:
+            check_rebuilt(f"the prior of {name!r}, {type(base).__name__},", base)
+        except ValueError as error:
+            raise NotElementwiseError(str(error)) from error
         if any(value.untyped_storage().data_ptr() in changing for value in parameters.values()):
             views = {key: without_expansion(value) for key, value in parameters.items()}
             segments.append(PriorSegment(type(base), {}, views, shape.numel(), shape))
@@ -82,27 +87,13 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
         group = segments[-1]
         assert isinstance(group, list)
         group.append((type(base), {key: value.flatten() for key, value in parameters.items()}))
-    return [_tried(s if isinstance(s, PriorSegment) else _merge(s)) for s in segments]
+    return [segment if isinstance(segment, PriorSegment) else _merge(segment) for segment in segments]
 
 
 def without_expansion(value: Tensor) -> Tensor:
     """A view of `value` without the dimensions along which it only repeats itself: of size 1, or none."""
     value = value[tuple(slice(1) if stride == 0 else slice(None) for stride in value.stride())]
     return value.view(()) if value.numel() == 1 else value
-
-
-def _tried(segment: PriorSegment) -> PriorSegment:
-    """The segment, if its prior can be rebuilt from its parameters as `score` does it."""
-    if segment.shape is None:
-        w, vectors = torch.zeros(1), [vector[:1].cpu() for vector in segment.vectors.values()]
-    else:
-        w, vectors = torch.zeros(segment.length), [vector.cpu() for vector in segment.vectors.values()]
-    try:
-        segment.score(w, vectors)
-    except (TypeError, ValueError, RuntimeError) as error:
-        name = segment.family.__name__
-        raise NotElementwiseError(f"{name} cannot be rebuilt from its parameters: {error}") from error
-    return segment
 
 
 def _merge(sites: Sequence[tuple[Any, Mapping[str, Tensor]]]) -> PriorSegment:

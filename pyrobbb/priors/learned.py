@@ -21,6 +21,7 @@ from torch.distributions import transform_to
 
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import univariate
+from pyrobbb._support.network_checks import check_rebuilt
 from pyrobbb.distributions import ScaleMixtureNormal, StudentT
 from pyrobbb.priors.fixed import Prior, elementwise
 from pyrobbb.priors.hierarchical import Hierarchical
@@ -119,10 +120,7 @@ class Learned(nn.Module, Prior):
             raise ValueError(
                 f"{what} has limits that would be learned, and a guide keeps to those it began with"
             )
-        try:
-            type(base)(**{key: getattr(base, key) for key in has}, validate_args=False)
-        except TypeError as error:
-            raise ValueError(f"{what} cannot be rebuilt from its parameters: {error}") from error
+        check_rebuilt(what, base)
         if self.learn is None:
             return family.parameters if family else tuple(k for k in has if k == "scale") or has
         if set(self.learn) - set(has):

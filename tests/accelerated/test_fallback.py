@@ -113,10 +113,18 @@ class OwnPrior(priors.Prior):
 def test_a_distribution_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
     model = BayesianNetwork(nn.Linear(2, 1), OwnPrior(), likelihoods.Normal(0.1), 8)
     sites = {k: OwnPrior().distribution(k, v) for k, v in model.initial().items()}
-    with pytest.raises(NotElementwiseError, match="Own cannot be rebuilt from its parameters"):
+    with pytest.raises(NotElementwiseError, match="Own, cannot be rebuilt from its parameters"):
         prior_segments(sites)
     data = from_arrays(torch.ones(8, 2), torch.ones(8, 1), task="regression")
     fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=8, device="cpu")
+
+
+def test_an_option_beside_the_parameters_is_not_lost() -> None:
+    law = priors.IID(dist.StableWithLogProb(1.5, 0.9, 1.0, 0.0, coords="S"))
+    with pytest.raises(
+        NotElementwiseError, match=r"'w', StableWithLogProb, cannot be rebuilt from .* density"
+    ):
+        prior_segments({"w": law.distribution("w", torch.zeros(5))})
 
 
 def test_an_lstm_trains_uncompiled_where_it_would_be_compiled() -> None:

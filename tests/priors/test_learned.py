@@ -252,6 +252,13 @@ def test_a_mixture_of_torchs_names_nothing_to_learn() -> None:
         BayesianNetwork(nn.Linear(2, 1), priors.Learned(mixture), GAUSS, 12)
 
 
+def test_an_option_beside_the_parameters_is_not_lost() -> None:
+    law = dist.StableWithLogProb(1.5, 0.9, 1.0, 0.0, coords="S")
+    prior = priors.Learned(priors.IID(law), learn=["scale"], by="gradient")
+    with pytest.raises(ValueError, match=r"StableWithLogProb, cannot be rebuilt from .* loc: its density"):
+        BayesianNetwork(nn.Linear(2, 1), prior, GAUSS, 12)
+
+
 def test_a_point_estimate_a_sampler_and_a_bandit_refuse_it() -> None:
     data = classes(12)
     model, _ = classifier(data, prior=priors.Learned(priors.Normal()))
