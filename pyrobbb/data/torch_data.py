@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.utils.data import (
     SequentialSampler,
     default_collate,
     default_convert,
+    get_worker_info,
 )
 from torch.utils.data import Dataset as TorchDataset
 
@@ -22,6 +24,8 @@ from pyrobbb._support import text
 from pyrobbb._support.random_state import mixed_seed, other_states_kept, seed_every_generator
 from pyrobbb.data.arrays import SEVERAL
 from pyrobbb.data.dataset import Split, evenly_spaced
+
+OF_WORKERS = ("num_workers", "multiprocessing_context", "timeout", "prefetch_factor")
 
 
 class TorchRows:
@@ -32,8 +36,9 @@ class TorchRows:
     the same images, however many worker processes there are.
 
     Args:
-        source: The dataset, or a `DataLoader` of it; of the loader, dataset, `num_workers`, `collate_fn` and
-            `batch_size` are used. Each row is visited once an epoch, with `drop_last=True` as well.
+        source: The dataset, or a `DataLoader` of it; of the loader, dataset, `collate_fn`, `batch_size` and
+            all that concerns its workers are used. Each row is visited once an epoch, with `drop_last=True`
+            as well.
         device: Where the rows go as they are read.
 
     Raises:
@@ -53,10 +58,12 @@ class TorchRows:
             raise ValueError(f"{type(dataset).__name__} has no rows")
         self.source, self.dataset, self.device = source, dataset, torch.device(device)
         self.collate: Callable[[list[Any]], Any] = default_collate
-        self.workers, self.batch_size = 0, None
+        self.options: dict[str, Any] = {}
+        self.batch_size = None
         if isinstance(source, DataLoader):
             _check_plain(source)
-            self.workers = source.num_workers
+            self.options = {name: getattr(source, name) for name in OF_WORKERS}
+            self.options["worker_init_fn"] = partial(_start_worker, source.worker_init_fn)
             self.batch_size = getattr(source.batch_sampler, "batch_size", None)
             if source.collate_fn is not default_convert:  # which batch_size=None makes, of rows one by one
                 self.collate = source.collate_fn
@@ -84,7 +91,7 @@ class TorchRows:
         """One minibatch after another; `seed` decides what the transforms draw."""
         keys = [[(int(i), seed) for i in rows] for rows in each if len(rows)]
         loader: DataLoader[Any] = DataLoader(
-            _Seeded(self.dataset), batch_sampler=keys, num_workers=self.workers, collate_fn=self.collate,
+            _Seeded(self.dataset), batch_sampler=keys, collate_fn=self.collate, **self.options,
             generator=torch.Generator(),  # else it would draw from the training's noise
         )  # fmt: skip
         read = iter(loader)
@@ -182,3 +189,11 @@ class _Seeded(TorchDataset[Any]):
                 f"torch.utils.data.Subset"
             )
         return row
+
+
+def _start_worker(own: Callable[[int], object] | None, number: int) -> None:
+    """Show the user's code their own dataset in `get_worker_info()`, then call their `worker_init_fn`."""
+    info: Any = get_worker_info()
+    object.__setattr__(info, "dataset", info.dataset.dataset)  # torch forbids a plain assignment
+    if own is not None:
+        own(number)
