@@ -6,11 +6,13 @@ for both: netCDF4, one netCDF group per ArviZ group. Needs numpy, xarray and Arv
 
 import io
 import logging
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5netcdf
@@ -197,9 +199,24 @@ def import_arviz() -> Any:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
-            return import_module("arviz")
+            try:
+                return import_module("arviz")
+            except OSError:
+                return _import_with_own_cache()
     finally:
         logging.disable(disabled)
+
+
+def _import_with_own_cache() -> Any:
+    """The module arviz where it cannot make the cache folder that its notice wants: with a temporary one."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        with TemporaryDirectory() as os.environ["XDG_CACHE_HOME"]:
+            return import_module("arviz")
+    finally:
+        os.environ.pop("XDG_CACHE_HOME", None)
+        if cache is not None:
+            os.environ["XDG_CACHE_HOME"] = cache
 
 
 def _dataset(

@@ -4,6 +4,8 @@ Run as a program, with the project on the path, it writes tests/support/files/po
 """
 
 import logging
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -284,3 +286,13 @@ def test_importing_is_light_and_arvizs_first_import_of_the_day_tells_nobody(tmp_
 if __name__ == "__main__":
     made = arviz_io.to_arviz(**example(draws=STORED_DRAWS))
     arviz_io.save(made, DATA / f"posterior_{arviz_io.ARVIZ_GENERATION}.nc")
+
+
+def test_where_arviz_can_make_no_cache_folder_it_gets_another(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(
+        arviz_io, "import_module", lambda name: Path(os.environ["XDG_CACHE_HOME"], name).mkdir()
+    )
+    arviz_io.import_arviz()
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
