@@ -25,6 +25,7 @@ from experiments._runner.build import (
     with_place,
 )
 from pyrobbb._support.checks import meant
+from pyrobbb._support.files import named_errors
 from pyrobbb._support.process_group import LostProcessError
 from pyrobbb.training.trainer import NonFiniteLossError
 
@@ -103,12 +104,19 @@ def quiet_if_unread() -> Iterator[None]:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    ended = False
     try:
         yield
-        sys.stdout.flush()  # here, not at Python's own end
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
-        sys.exit(141)
+        ended = True
+        with named_errors("standard output"):
+            print(end="", flush=True)  # here, not at Python's own end; nothing where stdout is closed
+    except OSError as error:
+        unread = isinstance(error, BrokenPipeError)
+        if ended or unread:  # it would fail again at Python's own end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if unread:
+            sys.exit(141)
+        raise
 
 
 @contextmanager

@@ -84,6 +84,24 @@ def test_what_stdout_cannot_say_is_printed_as_an_escape(monkeypatch):
     assert printed.getvalue() == rb"runs: 1 \xb1 2" + b"\n"
 
 
+def test_a_command_without_stdout_ends_like_any_other(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.setattr("sys.argv", ["it", "runs"])
+    folder_command("it", "", str)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+def test_a_full_disk_under_stdout_ends_in_a_line(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["it", "runs"])
+    with open("/dev/full", "w") as full:  # closing it flushes again, as Python does at its end
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(SystemExit, match="2"):
+            folder_command("it", "", str)
+    assert capsys.readouterr().err == (
+        "error: [Errno 28] cannot write standard output: No space left on device\n"
+    )
+
+
 def interrupted(*anything):
     raise KeyboardInterrupt
 
