@@ -75,10 +75,14 @@ def execute(
         check_finished(folder, config)
         if not quiet:
             print(f"{folder} is finished; remove it to run it again")
+    bayesian = (folder / "posterior.nc").exists()  # a point estimate has no posterior to analyse
+    figures = config.get("figures", True) and bayesian and not analyse.has_figures(folder)
+    report = config.get("report", True) and not (finished and (folder / page.NAME).exists())
     left = ""
     try:
-        with locked(folder):
-            left = _draw(config, folder, finished=finished)
+        if not finished or figures or report:
+            with locked(folder):
+                left = _draw(folder, figures=figures, report=report)
     except BlockingIOError:
         print(f"note: no figures were drawn, as another process is working in {folder}", file=sys.stderr)
     except OSError as error:
@@ -91,18 +95,15 @@ def execute(
     return metrics
 
 
-def _draw(config: DictConfig, folder: Path, *, finished: bool) -> str:
-    """The figures and the page that are not there yet; what there is to say of them."""
+def _draw(folder: Path, *, figures: bool, report: bool) -> str:
+    """The figures and the page of a run, and what there is to say of them."""
     for place in (folder, folder / "figures"):  # a command killed at either left parts
         remove_partial_files(place)
     for name in (ERROR, CLAIMING):  # and at a claim its lock
         (folder / name).unlink(missing_ok=True)
-    bayesian = (folder / "posterior.nc").exists()  # a point estimate has no posterior to analyse
-    if config.get("figures", True) and bayesian and not analyse.has_figures(folder):
+    if figures:
         analyse.figures(folder, trust=True)  # of this very configuration
-    if config.get("report", True) and not (finished and (folder / page.NAME).exists()):
-        return page.leave(folder, trust=True)
-    return ""
+    return page.leave(folder, trust=True) if report else ""
 
 
 @hydra.main(version_base="1.3", config_path=".", config_name="run")
@@ -126,7 +127,10 @@ def hydra_main(config: DictConfig) -> float:
 def check_argument(argument: str) -> None:
     """ConfigError for a `key=value` to which Hydra's own error would name no key."""
     key, equals, _ = argument.partition("=")
-    if argument.startswith("-"):
+    kinds = {field.name: field.type for field in fields(schema.run_schema())}
+    if argument.startswith("-"):  # an option of Hydra's
+        if (plain := key.lstrip("-")).partition(".")[0] in kinds:
+            raise ConfigError(f"{argument}: a key has no dashes, write {plain}=...")
         return
     if not equals:
         if argument.startswith("~"):
@@ -142,7 +146,6 @@ def check_argument(argument: str) -> None:
             f"{argument} cannot be read: {one_line(error, 80)}; if its value has spaces, brackets or letters "
             f"beyond English, quote it, \"{key}='...'\""
         ) from error
-    kinds = {field.name: field.type for field in fields(schema.run_schema())}
     if kinds.get(name) is bool and isinstance(value, int) and value not in (0, 1):  # Hydra takes any number
         raise ConfigError(f"{name} must be true or false, got {value}")
     names = [path.stem for path in declarations(name)]

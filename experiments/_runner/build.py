@@ -98,22 +98,20 @@ def innermost(error: BaseException) -> str:
             there = f"{group}: there is no {name!r}; there are {', '.join(options)}"
             return there + meant(name, options)
         return _no_group(group) if group else f"defaults: there is no file {name}.yaml, beside yours or here"
+    file, composed = "", cause.__context__  # of OmegaConf's error Hydra's message has the key at its end
+    if isinstance(cause, ConfigCompositionException) and isinstance(composed, OmegaConfBaseException):
+        file, cause = str(cause).partition(":")[0], composed  # In 'mine'
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
         part, _, key = str(cause.full_key).rpartition(".")
-        keys = [str(known) for known in cause.parent_node if not str(known).startswith("_")]
-        said = meant(key, keys)
+        keys = [str(known) for known in cause.parent_node if not str(known).startswith(("_", "hydra"))]
         if not part:
             every = flat(OmegaConf.to_container(cause.parent_node))
             owned = [repr(full) for full in every if full.endswith(f".{key}")]
-            said = f"; did you mean {' or '.join(owned)}?" if owned else said
-        elif not said:
+            return _no_key(key, keys, owned)
+        said = meant(key, keys)
+        if not said:
             said = f"; {part} has {', '.join(keys)}" * bool(keys) + f"; +{cause.full_key}=... adds it"
         return f"{cause.full_key}: there is no such key{said}"
-    strange = re.search(r"Key '(\w+)' not in '(\w+)'", str(cause))
-    if strange:
-        key, kind = strange.groups()
-        known = KNOWN | set(NOT_OF_THE_RUN) if kind == "RunConfig" else ()
-        return f"{key}: a run has no such key{meant(key, known)}"
     override = re.search(r"Could not override '([\w/]+)'", str(cause))
     if override:
         return _no_group(override[1])
@@ -121,15 +119,18 @@ def innermost(error: BaseException) -> str:
     if several:
         said, values = several.groups()
         return f"{said} are several values: -m runs a sweep over them; a list is written [{values}]"
-    file, composed = "", cause.__context__  # of OmegaConf's error Hydra's message has the key at its end
-    if isinstance(cause, ConfigCompositionException) and isinstance(composed, OmegaConfBaseException):
-        file, cause = str(cause).partition(":")[0], composed  # In 'mine'
     full = getattr(cause, "full_key", "") or file
     if isinstance(cause, MissingMandatoryValue):
         return f"{full} has no value; write {full}=..."
     if isinstance(cause, OmegaConfBaseException) and full and cause.msg:
         return f"{full}: {cause.msg.splitlines()[0]}"
     return one_line(cause)
+
+
+def _no_key(key: str, there: Iterable[str], owned: Sequence[str] = ()) -> str:
+    """That a configuration has no `key`, and what it has: of `owned` parts, or at its top."""
+    near = f"; did you mean {' or '.join(owned)}?" if owned else meant(key, there)
+    return f"{key}: there is no such key{near or '; there are ' + ', '.join(sorted(there))}"
 
 
 def _no_group(name: str) -> str:
@@ -182,10 +183,12 @@ def build(config: DictConfig) -> Run:
             raise ConfigError(said if said.startswith(str(key)) else f"{key!s}: {said}") from error
     strange, missing = sorted(parts.keys() - KNOWN), sorted(REQUIRED - parts.keys())
     if strange:
-        there = f"{strange[0]}: a run has no such key; it has {', '.join(sorted(KNOWN))}"
-        raise ConfigError(there + meant(strange[0], KNOWN))
+        raise ConfigError(_no_key(strange[0], {*KNOWN, *NOT_OF_THE_RUN}))
     if missing:
-        raise ConfigError(f"{missing[0]}: the configuration lacks this key; is `run` among its defaults?")
+        raise ConfigError(
+            f"{missing[0]}: the configuration lacks this key: either ~{missing[0]} took it out, or `run` is "
+            f"not among its defaults"
+        )
     try:
         return Run(**parts)
     except (ValueError, TypeError) as error:

@@ -20,7 +20,7 @@ from experiments import analyse
 from experiments import run as run_module
 from experiments._runner import folder as folder_module
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build, changes
+from experiments._runner.build import KNOWN, NOT_OF_THE_RUN, ConfigError, build, changes
 from experiments._runner.compose import declared
 from experiments._runner.folder import CLAIMING, claim, differences
 from experiments._runner.own_parts import own_content
@@ -325,6 +325,9 @@ def test_of_two_processes_one_draws_and_both_say_what_was_found(tmp_path, capsys
     assert not part.exists()
     assert not lock.exists()
     assert (tmp_path / "figures" / "weights.png").exists()
+    with locked(tmp_path):
+        run_module.execute(config_)
+    assert not capsys.readouterr().err, "nothing is left to draw"
 
 
 def test_a_run_needs_the_name_of_a_folder():
@@ -517,11 +520,16 @@ def test_one_epoch_is_not_said_to_be_several():
         ("name=größe", "quote it, \"name='...'\""),
         ("--help", ""),
         ("--config-name=x", ""),
+        ("--epochs=3", "--epochs=3: a key has no dashes, write epochs=..."),
+        ("--model.hidden", "--model.hidden: a key has no dashes, write model.hidden=..."),
     ],
 )
 def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, words):
     with pytest.raises(ConfigError, match=re.escape(words)) if words else nullcontext():
         run_module.check_argument(argument)
+
+
+EVERY_KEY = f"there are {', '.join(sorted({*KNOWN, *NOT_OF_THE_RUN}))}"
 
 
 @pytest.mark.parametrize(
@@ -532,7 +540,8 @@ def test_what_hydra_would_answer_with_a_traceback_is_put_into_words(argument, wo
         (["prior._target_=./my_prior.py"], "prior: './my_prior.py' is not a dotted path: a part of your own"),
         (["nowhere.yaml"], "nowhere.yaml does not exist"),
         (["schedule=null"], "schedule: null is not a name; there are constant"),
-        (["+foo=1"], "foo: a run has no such key"),
+        *(([f"{plus}foo=1"], f"foo: there is no such key; {EVERY_KEY}") for plus in ("", "+")),
+        (["~prior"], "prior: the configuration lacks this key: either ~prior took it out, or `run` is not"),
         (["model.hidden=[20"], "model.hidden=[20 cannot be read: "),
         (["epochs=five"], "epochs: Value 'five' of type 'str' could not be converted to Integer"),
         (["modl.hidden=[20]"], "modl: there is no such key; did you mean 'model'?"),
@@ -571,7 +580,7 @@ def test_what_is_wrong_on_the_command_line_is_said_in_plain_words(arguments, sai
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("defaults: [run, _self_]\nepoch: 10\n", "epoch: a run has no such key; did you mean 'epochs'?"),
+        ("defaults: [run, _self_]\nepoch: 10\n", "epoch: there is no such key; did you mean 'epochs'?"),
         (
             "defaults: [run, override likelihoods: normal, _self_]\n",
             "likelihoods: there is no such group of components; did you mean 'likelihood'?",
@@ -605,7 +614,7 @@ def test_what_is_wrong_on_the_command_line_is_said_in_plain_words(arguments, sai
         ("defaults: [run, _self_]\nrates: [1]\n", "In 'mine': Cannot merge DictConfig with ListConfig"),
         (
             "defaults: [run, _self_]\nresults: claims\n",
-            "results: a run has no such key",
+            f"results: there is no such key; {EVERY_KEY}",
         ),
     ],
 )
@@ -706,7 +715,7 @@ def test_a_refused_run_leaves_nothing_and_the_right_one_follows(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"foo": 1}, "foo: a run has no such key; it has batch_size, chains"),
+        ({"foo": 1}, "foo: there is no such key; there are batch_size, callbacks, chains"),
         ({"prior": None}, "prior: the configuration lacks this key"),
     ],
 )
