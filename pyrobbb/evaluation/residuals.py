@@ -1,7 +1,7 @@
 """Whether the noise of a fit is that of its residuals."""
 
 import logging
-from math import log
+from math import log, sqrt
 from typing import Any
 
 import torch
@@ -60,7 +60,8 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any, instead:
     least = squares.clamp(min=torch.finfo(squares.dtype).tiny)
     error = (shares[:, None] * (asked - squares)).square().sum(0).sqrt() / least / 2  # of the root's log
     off = -least.log() / 2  # log of the noise, as a multiple of what is asked
-    beyond = torch.maximum(log(LEAST_NOISE) - off, off - log(MOST_NOISE)) - 3 * error
+    chance = sqrt(9 + 2 * log(len(off)))  # errors, to which the worst of as many outputs comes by chance
+    beyond = torch.maximum(log(LEAST_NOISE) - off, off - log(MOST_NOISE)) - chance * error
     worst = int(beyond.argmax())
     if float(beyond[worst]) > 0:
         advice = ["start it nearer to them, or train longer"]

@@ -211,6 +211,19 @@ def test_a_large_residual_that_does_not_count_hides_nothing(caplog: Any) -> None
     assert any(message.startswith("output 0 has noise of standard deviation 2") for message in messages)
 
 
+@pytest.mark.parametrize(("outputs", "told"), [(1, True), (300, False)])
+def test_one_of_many_outputs_is_off_by_chance(outputs: int, told: bool, caplog: Any) -> None:
+    """Its squares are 5 noises, and 3.6 standard errors beyond what is spoken of; all others are 1."""
+    line = nn.Linear(1, outputs)
+    nn.init.zeros_(line.weight)
+    nn.init.zeros_(line.bias)
+    y = torch.ones(4, outputs)
+    y[:, 0] = torch.tensor([2.51, 7.53, 2.51, 7.53]).sqrt()
+    model = BayesianNetwork(line, priors.Deterministic(), likelihoods.Normal(scale=1.0), 4)
+    warn_of_noise(model, NoWeights(), Split(torch.ones(4, 1), y))
+    assert ("output 0 has noise of standard deviation 1" in caplog.text) == told
+
+
 @pytest.mark.parametrize(("y", "told"), [(1.2, False), (20.0, True)])
 def test_a_single_row_has_a_residual_too(y: float, told: bool, caplog: Any, recwarn: Any) -> None:
     line = nn.Linear(1, 1)
