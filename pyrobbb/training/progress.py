@@ -51,6 +51,7 @@ class Guarded(Progress):
 
     def __init__(self, shown: Progress) -> None:
         self.shown = shown
+        self.trivial: float | None = None
 
     @classmethod
     def of(cls, shown: Progress | bool | None) -> Guarded:
@@ -65,7 +66,13 @@ class Guarded(Progress):
             name, self.shown = type(self.shown).__name__, Silent()
             logger.warning("the display %s failed and is now off: %r", name, error)
 
-    about = partialmethod(_show, "about")
+    def about(self, chain: int, bound: bool, trivial: Callable[[], float | None]) -> None:
+        if type(self.shown) is Silent:
+            return
+        if chain == 0 or self.trivial is None:  # it is the same for all chains
+            self.trivial = trivial()  # unguarded: it reads the data, whose errors are the training's
+        self._show("about", chain, bound, lambda: self.trivial)
+
     start = partialmethod(_show, "start")
     step = partialmethod(_show, "step")
     epoch = partialmethod(_show, "epoch")
@@ -92,9 +99,7 @@ class Printed(Progress):
         self.last_line = -math.inf
 
     def about(self, chain: int, bound: bool, trivial: Callable[[], float | None]) -> None:
-        self.bound = bound
-        if chain == 0 or self.trivial is None:  # it is the same for all chains
-            self.trivial = trivial()
+        self.bound, self.trivial = bound, trivial()
 
     def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
         self.first, self.epochs, self.told = epoch + done / steps, epochs, -math.inf

@@ -205,3 +205,13 @@ def test_a_silent_fit_computes_no_bound_to_show(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("pyrobbb.training.chain.trivial_free_energy", computed)
     fit(*classifier(classes(20)), classes(20), epochs=1, batch_size=10, fast="eager", progress=None)
+
+
+def test_an_error_of_the_data_ends_the_training_and_not_the_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unread(*of: object) -> float:
+        raise OSError("network drive: try again")
+
+    monkeypatch.setattr("pyrobbb.training.chain.trivial_free_energy", unread)
+    options = {"epochs": 1, "batch_size": 10, "fast": "eager", "progress": Printed(io.StringIO())}
+    with pytest.raises(OSError, match="network drive"):
+        fit(*classifier(classes(20)), classes(20), **options)
