@@ -160,13 +160,14 @@ def obtain(name: str, root: str | os.PathLike[str] | None = None, url: str | Non
         for path in _places(folder, f"{name}.csv"):
             return _verified(name, path.read_bytes(), str(path))
         failures.append(f"{setting}={folder} has no uci/{name}.csv.gz")
-    cache = cache_folder("uci")
+    cache, damaged = cache_folder("uci"), []
     for path in _places(cache, f"{name}.csv"):
         try:
             return _verified(name, path.read_bytes(), str(path))
         except (BadFileError, OSError) as error:
-            logger.warning("%s; fetching it again", error)
-    failures.append(f"the cache {cache} has no {name}.csv.gz")
+            damaged.append(f"the cache: {error}")
+            logger.warning("%s%s", error, "; fetching it again" if url is not None else "")
+    failures += damaged or [f"the cache {cache} has no {name}.csv.gz"]
     if url is not None:
         address = f"{url}{FOLDERS.get(name, name)}/data/data.txt"
         try:

@@ -62,6 +62,15 @@ def test_a_damaged_cache_is_fetched_again(
     assert "fetching it again" in caplog.text
 
 
+def test_without_download_a_damaged_cache_is_named(cache: Path, caplog: pytest.LogCaptureFixture):
+    cache.mkdir(parents=True)
+    (cache / "yacht.csv").write_bytes(b"<html>")
+    with pytest.raises(DataUnavailableError, match=r"the cache: .*yacht\.csv: found not a table") as refused:
+        obtain("yacht")
+    assert "has no yacht" not in str(refused.value)
+    assert "fetching" not in caplog.text
+
+
 @pytest.mark.parametrize("name", ["uci/yacht.csv.gz", "yacht.csv", "uci/yacht.csv"])
 def test_a_given_folder_comes_first(cache: Path, mirror: Mirror, name: str, tmp_path: Path):
     path = tmp_path / "given" / name
