@@ -198,6 +198,11 @@ def summarise(root: Path) -> str:
         )
         if len(tables) > 1:
             words += f"\n({len(tables) - 1} more such sets of runs, of other observations, in compare.csv)"
+    if several := len(runs) - len({run.identity for run in runs}):
+        words += (
+            "\nruns whose configuration and seed another one has, with other numbers, as data or code "
+            f"changed: {several}"
+        )
     if len(runs) < len(every):
         repeated = len(every) - len(runs)
         words += f"\nfolders that repeat the run of another and are not counted again: {repeated}"

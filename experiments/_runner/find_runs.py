@@ -1,7 +1,8 @@
 """The runs beneath a folder: each one's configuration and results. Data are read, no code is run."""
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -50,13 +51,23 @@ class RunFolder:
         kept = {k: v for k, v in self.config.items() if k != "seed" and not free_to_change(k, data)}
         return json.dumps(kept, sort_keys=True, default=str)
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The setting and the seed, which give the same numbers as long as data and code are the same."""
+        return self.setting, str(self.config.get("seed", self.folder))
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """What it is judged by and its scores, to six digits."""
+        scores = {part: self.metrics.get(part, {}) for part in ("validation", "test")}
+        return {key: f"{number:.6g}" for key, number in flat({"value": self.value, **scores}).items()}
+
 
 def find(root: Path) -> list[RunFolder]:
     """Every run beneath `root`, finished or not."""
     if not root.is_dir():
         raise ValueError(f"{root} is not a folder")
-    folders = sorted({path.parent for name in ("config.yaml", ERROR) for path in root.rglob(name)})
-    found = [run for run in map(_read, folders) if run is not None]
+    found = [run for run in map(_read, sorted(_folders(root))) if run is not None]
     if not found:
         raise ValueError(
             f"{root} holds no runs; a run's folder is one with the config.yaml and metrics.json that "
@@ -65,15 +76,29 @@ def find(root: Path) -> list[RunFolder]:
     return found
 
 
+def _folders(root: Path) -> Iterator[Path]:
+    """The folders beneath `root` that could be runs, behind links too, each once."""
+    seen = set()
+    for place, inner, names in os.walk(root, followlinks=True):
+        inner.sort(key=lambda name: os.path.islink(os.path.join(place, name)))  # their own names come first
+        if (real := os.path.realpath(place)) in seen:
+            inner.clear()
+        elif not {"config.yaml", ERROR}.isdisjoint(names):
+            yield Path(place)
+        seen.add(real)
+
+
 def distinct(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """The runs without those that another folder also holds, such as `default` and a sweep's `seed=1`.
 
-    A finished one stands for the others.
+    A finished one stands for those that are not, and for finished ones with the same numbers.
     """
-    found: dict[tuple[str, str], RunFolder] = {}
+    found: dict[tuple[str, str], list[RunFolder]] = {}
     for run in sorted(runs, key=lambda run: run.state != "finished"):
-        found.setdefault((run.setting, str(run.config.get("seed", run.folder))), run)
-    return list(found.values())
+        same = found.setdefault(run.identity, [])
+        if not same or (run.metrics and all(run.numbers != other.numbers for other in same)):
+            same.append(run)
+    return [run for same in found.values() for run in same]
 
 
 def _read(folder: Path) -> RunFolder | None:

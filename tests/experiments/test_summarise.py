@@ -168,6 +168,25 @@ def test_posteriors_are_compared_where_the_observations_are_the_same(tmp_path):
     assert "az.compare" in said
 
 
+def test_other_numbers_of_the_same_configuration_are_another_run(tmp_path):
+    for name, value in (("before", 29.13), ("again", 29.13), ("changed", 23.1)):
+        write(tmp_path / name, config(1), value)
+    write(tmp_path / "unfinished", config(1))
+    words = summarise.summarise(tmp_path)
+    assert f"best run: {tmp_path / 'changed'}, validation error (%) 23.1" in words
+    assert len(json.loads((tmp_path / "record.json").read_text())["runs"]) == 2
+    assert "another one has, with other numbers, as data or code changed: 1" in words
+    assert "folders that repeat the run of another and are not counted again: 2" in words
+
+
+def test_runs_behind_links_are_found_once(tmp_path):
+    write(tmp_path / "disk/a", config(1), 4.0)
+    write(tmp_path / "runs/b", config(2), 5.0)
+    for name, target in (("a", "disk/a"), ("again", "runs/b"), ("loop", "runs")):
+        (tmp_path / "runs" / name).symlink_to(tmp_path / target)
+    assert [run.folder for run in find(tmp_path / "runs")] == [tmp_path / "runs/a", tmp_path / "runs/b"]
+
+
 def test_nothing_in_a_folder_is_run(root, tmp_path):
     trap = tmp_path / "sprung"
     hostile = root / "hostile"
