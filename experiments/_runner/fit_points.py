@@ -17,13 +17,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import ConfigError, build, component
 from experiments._runner.folder import AGAIN, claimed, read_json
+from experiments._runner.reopen import compare
+from experiments._runner.trust import fixed
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, remove_partial_files, write_json
+from pyrobbb._support.random_state import isolated
 from pyrobbb._support.text import one_line
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.experiment import Run, evaluate
+from pyrobbb.likelihoods import in_units
 from pyrobbb.posterior import Posterior
+from pyrobbb.training import compatibility
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Progress, Silent
@@ -100,6 +105,8 @@ def fit_point(
     A free energy that becomes infinite or NaN is a result too: the key `stopped` holds the message, and
     `stopped_epoch`, `stopped_step` and `stopped_share` (of the epoch's steps) say where.
 
+    `result.json` also keeps what it was made with.
+
     Args:
         config: From `compose`, with a `folder` of the point's own.
         measure: Numbers, words and lists from the fit, for `result.json`.
@@ -107,6 +114,9 @@ def fit_point(
         keep: Keep the checkpoint next to the result.
         validation: Measured after each epoch in place of the data's own validation rows.
         callbacks: Called in its training.
+
+    Raises:
+        ConfigError: If the data, or the user's own code, are not those of the earlier measurements.
     """
     run, folder = build(config), Path(config.folder)
     if run.chains > 1:
@@ -117,6 +127,7 @@ def fit_point(
         training = run.training(
             data, folder=folder, progress=progress, validation=validation, callbacks=callbacks
         )
+        made_with = _made_with(run, config)  # before training, which may change parts of it
         training.resume()
         result: Result = {}
         try:
@@ -136,12 +147,25 @@ def fit_point(
             "epochs": [row.epoch for row in rows],
             "validation_errors": [row.validation_error for row in rows],
             "free_energies": [row.free_energy for row in rows],
+            "made_with": made_with,
         }
 
     result = once(config, made)
+    theirs = result.pop("made_with", {})  # which results of older versions lack
+    if theirs and isinstance(result, Kept) and not fixed(config):
+        compare(folder, lambda: compatibility.check_same(_made_with(run, config), theirs, result.path))
     if not keep:
         checkpoint.remove(folder / "chain-0.pt")
     return result
+
+
+def _made_with(run: Run, config: DictConfig) -> dict[str, Any]:
+    """What identifies a point's data and its model, in addition to the configuration."""
+    data = load(config.data)
+    with isolated(run.seed):
+        model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec))
+    found = compatibility.model(model) | compatibility.data(data.train, data.validation)
+    return found if data.test is None else found | {"test": ":".join(compatibility.data(data.test).values())}
 
 
 def fit_points(

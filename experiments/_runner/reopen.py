@@ -1,6 +1,7 @@
 """A finished run folder, opened again: its posterior and its data, from `config.yaml` and the checkpoints."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner import schema
-from experiments._runner.build import CHECKED, PACKAGES, ConfigError, build
+from experiments._runner.build import ConfigError, build
 from experiments._runner.folder import read_json
-from experiments._runner.trust import trusted_config
+from experiments._runner.trust import fixed, trusted_config
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
-from pyrobbb._support.settings import flat
 from pyrobbb._support.text import one_line
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
@@ -96,15 +96,14 @@ def check_finished(folder: Path, config: DictConfig) -> None:
     Data sets of the library are the same wherever they lie, and a run whose checkpoints were deleted is not
     compared.
     """
-    content = flat(OmegaConf.to_container(config))
-    named = [str(value) for key, value in content.items() if key.endswith("_target_")]
-    of_the_library = {target.partition(".")[0] for target in named} <= set(PACKAGES)
-    if of_the_library and str(config.data.get("_target_")).removeprefix("pyrobbb.data.") in CHECKED:
-        return
-    if not (folder / "chain-0.pt").exists():
-        return
+    if not fixed(config) and (folder / "chain-0.pt").exists():
+        compare(folder, lambda: reopen(folder, trust=True))
+
+
+def compare(folder: Path, check: Callable[[], object]) -> None:
+    """Raise ConfigError if `check` finds other data or code than those of the results in `folder`."""
     try:
-        reopen(folder, trust=True)
+        check()
     except checkpoint.CheckpointError as error:
         raise ConfigError(
             f"{error}; otherwise remove {folder}, and the same command runs it again"

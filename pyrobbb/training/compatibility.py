@@ -218,8 +218,8 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
     for key, before, now in changes(known, {name: mine[name] for name in known}):
         if key in ("data", "inputs"):
             raise CheckpointError(f"{path} was made with other training data of the same shape")
-        if key == "validation":
-            raise CheckpointError(f"{path} was made with other validation data")
+        if key in ("validation", "test"):
+            raise CheckpointError(f"{path} was made with other {key} data")
         if key == "network":
             raise CheckpointError(f"{path} was made with another network: {_first_difference(before, now)}")
         name = key.replace(".", " ", 1)

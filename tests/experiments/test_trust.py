@@ -14,10 +14,10 @@ import yaml
 from commands import command
 from experiments import analyse
 from experiments._runner.build import ConfigError, build
-from experiments._runner.compose import declared
+from experiments._runner.compose import compose, declared
 from experiments._runner.folder import claim
 from experiments._runner.reopen import reopen
-from experiments._runner.trust import strangers
+from experiments._runner.trust import fixed, strangers
 from experiments.paper import pruning
 from paths import ROOT
 from pyrobbb._support.checkpoint import CheckpointError
@@ -53,6 +53,22 @@ def theirs(finished: Path, tmp_path: Path) -> Path:
 def test_an_honest_folder_opens(theirs: Path) -> None:
     assert reopen(theirs).epoch == 1
     assert analyse.figures(theirs)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], True),
+        (["data=blobs"], False),
+        (["model._target_=models.mine.network"], False),
+        (["guide._target_=guides.mine.MyGuide"], False),
+    ],
+)
+def test_what_cannot_change_between_two_runs_is_the_librarys_alone(
+    words: list[str], expected: bool, tmp_path: Path
+) -> None:
+    """`models` and `guides` are also where one's own parts may lie."""
+    assert fixed(compose("mnist", words, folder=tmp_path)) == expected
 
 
 def change(folder: Path, edit: Callable[[Any], None]) -> None:
