@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import sys
 import warnings
 from collections.abc import Collection
@@ -162,7 +163,7 @@ def check_argument(argument: str) -> None:
 
 def own_file(argument: str) -> list[str]:
     """Hydra's options for the user's own configuration file."""
-    path = Path(argument).resolve()
+    path = Path(argument).absolute()  # a link goes by its own name
     if not path.is_file():
         raise ConfigError(f"{argument} " + ("is not a file" if path.exists() else "does not exist"))
     defaults = loaded(path).get("defaults")
@@ -183,12 +184,15 @@ def main() -> None:
         # a sweep also ends between two jobs, or while they run elsewhere
         with quiet_if_unread() if given else ended_in_a_line(RESUMES):
             for i, argument in enumerate(arguments):
-                if argument.endswith((".yaml", ".yml")) and "=" not in argument and argument[0] != "-":
+                named = "=" not in argument or Path(argument).is_file()
+                if argument.endswith((".yaml", ".yml")) and named and argument[0] != "-":
                     arguments[i : i + 1] = own_file(argument)
                     break
             for before, argument in pairwise(["", *arguments]):
                 if not before.startswith("--"):  # whose value it may be
                     check_argument(argument)
+            if "COMP_LINE" in os.environ:  # a shell asks what completes it; a file's name is not Hydra's
+                os.environ["COMP_LINE"] = re.sub(r" \S+\.ya?ml(?= )", "", os.environ["COMP_LINE"])
             multirun = ("-m", "--multirun")  # which Hydra takes first or last alone
             sys.argv[1:] = sorted(arguments, key=lambda word: word not in multirun)
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself

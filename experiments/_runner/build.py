@@ -231,7 +231,7 @@ def _explain(key: str, error: Exception, part: Mapping[str, Any]) -> str:
     if isinstance(error.__cause__, ImportError) and "pip install" in str(error.__cause__):
         cause = error.__cause__  # which says what to install; its own cause only what is not there
     reason, taken = text.reason(cause), keywords(part["_target_"])
-    target = re.match("Error locating target '(.+?)'", str(error))
+    target = re.match("Error locating target '(.*?)'", str(error))
     if isinstance(cause, TypeError) and "unexpected keyword" in reason and taken:
         reason = reason.partition(". Did you mean")[0]  # of Python's own, from 3.13 on
         reason += _takes(reason, sorted(taken))
@@ -252,7 +252,7 @@ def _takes(reason: str, options: Sequence[str]) -> str:
 
 def _not_there(target: str) -> str:
     """Which name of a dotted path is not there, with the one that was perhaps meant; nothing if all are."""
-    if "/" in target or target.startswith("."):
+    if "/" in target or target[:1] in ("", "."):
         return (
             f"{target!r} is not a dotted path: a part of your own is named as in my_parts.MyPrior, which is "
             f"in the file my_parts.py in the working folder"

@@ -280,8 +280,8 @@ def test_the_default_run_and_the_same_as_a_job_count_once(finished, tmp_path):
 def test_tab_completes_keys_and_names():
     script = f"""
         source {ROOT}/experiments/completion.bash
-        COMP_LINE='{sys.executable} -m experiments.run prior=la'
-        COMP_WORDS=({sys.executable} -m experiments.run prior=la); COMP_CWORD=3
+        COMP_LINE='{sys.executable} -m experiments.run mine.yaml prior=la'
+        COMP_WORDS=({sys.executable} -m experiments.run mine.yaml prior=la); COMP_CWORD=4
         _experiments_run; echo "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)

@@ -537,6 +537,7 @@ EVERY_KEY = f"there are {', '.join(sorted({*KNOWN, *NOT_OF_THE_RUN}))}"
     [
         (["prior=scale_mixtur"], "prior: "),
         (["prior.pi=2"], "prior: pi must lie in [0, 1], got 2"),
+        (["prior._target_=''"], "prior: '' is not a dotted path: a part of your own is named as in"),
         (["prior._target_=./my_prior.py"], "prior: './my_prior.py' is not a dotted path: a part of your own"),
         (["nowhere.yaml"], "nowhere.yaml does not exist"),
         (["schedule=null"], "schedule: null is not a name; there are constant"),
@@ -652,6 +653,24 @@ def test_a_sweep_may_be_asked_for_anywhere_among_the_arguments(monkeypatch):
 
 
 MINE = "defaults: [run]\nepochs: 1\n"
+
+
+def test_a_file_of_ones_own_in_a_folder_with_an_equals_sign(tmp_path, monkeypatch):
+    seen = []
+    (tmp_path / "lr=0.1").mkdir()
+    (tmp_path / "lr=0.1" / "my.yaml").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_module, "hydra_main", lambda: seen.append(sys.argv[1:]))
+    monkeypatch.setattr("sys.argv", ["run", "lr=0.1/my.yaml"])
+    run_module.main()
+    assert seen == [["--config-dir", str(tmp_path / "lr=0.1"), "--config-name", "my"]]
+
+
+def test_a_link_to_a_file_of_ones_own_goes_by_its_own_name(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "run.yaml").write_text(MINE)
+    (tmp_path / "mine.yaml").symlink_to("kept/run.yaml")
+    assert run_module.own_file(str(tmp_path / "mine.yaml"))[-1] == "mine"
 
 
 @pytest.mark.parametrize(
