@@ -16,6 +16,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.data import from_arrays, from_table
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
+from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.data_checks import warn_of_data
 from pyrobbb.training.trainer import Training
@@ -214,7 +215,8 @@ def test_the_scale_is_that_of_all_rows_whatever_their_order(caplog: Any) -> None
     network = nn.Linear(2, 1)
     nn.init.zeros_(network.weight)
     for noise, told in ((0.025, False), (0.015, True)):
-        warn_of_data(BayesianNetwork(network, priors.Normal(), likelihoods.Normal(noise)), data.train)
+        model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(noise))
+        warn_of_data(model, FlatGuide(model), data.train)
         assert ("standardise y" in caplog.text) is told
         assert "x is not" not in caplog.text
 
@@ -234,7 +236,17 @@ def test_a_latent_noise_of_standardised_targets_is_not_told(caplog: Any) -> None
     model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), noise, N=len(Y))
     for seed in range(60):
         with isolated(seed):
-            warn_of_data(model, data.train)
+            warn_of_data(model, FlatGuide(model), data.train)
+    assert not caplog.records
+
+
+def test_the_noise_is_compared_with_the_weights_that_it_belongs_to(caplog: Any) -> None:
+    """Where a fit continues, both are trained."""
+    x = torch.linspace(-1, 1, 20)[:, None]
+    model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(0.003), N=20)
+    guide = FlatGuide(model)
+    guide.loc.data = torch.tensor([2.0, 5.0])  # weight and bias
+    warn_of_data(model, guide, from_arrays(x, 2 * x + 5, task="regression").train)
     assert not caplog.records
 
 

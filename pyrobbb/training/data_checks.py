@@ -18,7 +18,7 @@ from pyrobbb.bnn import BayesianNetwork, network_with
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Split, scattered
 from pyrobbb.data.mapped import Mapped
-from pyrobbb.inference.flat_guide import FlatGuide
+from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 
 SEEN = 1000  # rows at most whose scale is checked
@@ -30,7 +30,7 @@ UNUSED = (
     "the network's output does not depend on {}: a layer that is not used, or one whose weights forward "
     "detaches or reads without gradients, so that no draw of them arrives"
 )
-FAR = 50.0  # standard deviations of the noise between targets and an untrained network
+FAR = 50.0  # standard deviations of the noise between targets and the network as the fit begins
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +66,8 @@ def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -
         raise ValueError(UNUSED.format(", ".join(unused)))
 
 
-def warn_of_data(model: BayesianNetwork, train: Split, *, table: bool = False) -> None:
-    """Log likely mistakes: of the network's weights and output, and of scales.
+def warn_of_data(model: BayesianNetwork, guide: nn.Module, train: Split, *, table: bool = False) -> None:
+    """Log likely mistakes as a fit begins or continues: of the network's weights and output, and of scales.
 
     A `table` has standardised its inputs itself, but for those that are to come as they stand.
     """
@@ -79,7 +79,7 @@ def warn_of_data(model: BayesianNetwork, train: Split, *, table: bool = False) -
     if not table:
         _warn_of_inputs(seen.x)
     if model.likelihood.prediction is ValuePrediction:
-        _warn_of_targets(model, seen)
+        _warn_of_targets(model, guide, seen)
 
 
 def _warn_of_masks(model: BayesianNetwork, x: Tensor) -> None:
@@ -124,23 +124,23 @@ def _warn_of_inputs(x: Tensor) -> None:
             )
 
 
-def _warn_of_targets(model: BayesianNetwork, seen: Split) -> None:
-    """Log a likely mistake: targets far from the untrained network, relative to the likelihood's noise."""
+def _warn_of_targets(model: BayesianNetwork, guide: nn.Module, seen: Split) -> None:
+    """Log a likely mistake: targets far from the guide's mean network, relative to the likelihood's noise."""
     with torch.no_grad(), evaluating(model), isolated(device=seen.x.device):
         try:
-            # a latent noise at its prior's median: a draw may be as small as it likes
-            latents = FlatGuide(model).loc_and_scale()[0] if model.other_latents else None
-            distribution = model.observation(model.apply_network(model.initial(), seen.x), latents)
+            # not the network's own weights: where a fit continues, the noise is that of trained ones
+            means = Posterior([(model, guide)]).mean_weights()
+            distribution = model.observation(model.apply_network(means, seen.x), means)
             one = univariate(distribution)
             if not on_real_line(one):  # counts, or times, which are not to be standardised
                 return
             off = (model.encoded(distribution, seen.y).double() - one.mean).square().mean().sqrt()
             ratio = float(off / one.stddev.double().square().mean().sqrt())
-        except NotImplementedError:  # a distribution without these moments
+        except (ValueError, NotImplementedError):  # a guide without draws yet, a y without these moments
             return
     if ratio > FAR:
         logger.warning(
-            "the untrained network is %.3g standard deviations of the likelihood's noise away from y: "
+            "the network begins %.3g standard deviations of the likelihood's noise away from y: "
             "standardise y (for a table, with likelihoods.in_units(likelihood, data.spec)), or start from a "
             "larger noise scale",
             ratio,
