@@ -14,7 +14,7 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 
 TABLE = "| name | makes | keys, types and defaults |\n|---|---|---|\n"
 RECIPES = "| name | what it is |\n|---|---|\n"
-HEAD = """# Every YAML key
+HEAD = """# Every key of a run
 
 Written from `experiments/run.yaml`, the components beside it and the docstrings when this page is built.
 Set any of them on the command line, `key=value` or `component.key=value`, or in a file of your own.
@@ -95,17 +95,15 @@ def component(path: Path) -> str:
         for key, value in (keys | unset(kind, said)).items()
         for name in [key.removeprefix("+")]
     )
-    said_of_it = summary(target)
-    what = f"`{target}`: {said_of_it}" if said_of_it else f"`{target}`"
+    what = ": ".join(filter(None, (f"`{target}`", summary(target)))) if target else comment(path)
     return f"| `{path.stem}` | {what} | {shown} |"
 
 
-def recipe(path: Path) -> str:
-    """A row: name, and the comment at its head."""
+def comment(path: Path) -> str:
+    """The first sentence of the comment at the head of a file."""
     lines = [line[2:] for line in path.read_text(encoding="utf-8").splitlines() if line[:2] == "# "]
     said = " ".join(line for line in lines if not line.startswith("@package"))
-    first = re.split(r"\.? (?=[A-Z]\w+: )|\. (?=[A-Z])", said)[0]  # "Fig. 5" ends no sentence
-    return f"| `{path.stem}` | {cell(first.rstrip('.'))}. |"
+    return cell(re.split(r" Command: |(?<=[.?]) (?=[A-Z])", said)[0])  # "Fig. 5" ends no sentence
 
 
 def plain(value: Any) -> str:
@@ -123,13 +121,13 @@ def write(app: Any) -> None:
     parts = [HEAD + run_keys(root / "run.yaml")]
     entries = yaml.safe_load((root / "run.yaml").read_text(encoding="utf-8"))["defaults"]
     chosen = {key: name for entry in entries if isinstance(entry, dict) for key, name in entry.items()}
-    for folder in sorted(path for path in root.iterdir() if any(path.glob("*.yaml"))):
-        files = sorted(folder.glob("*.yaml"))
-        if folder.name not in ("experiment",) and all("_target_:" in f.read_text() for f in files):
+    groups = {key: sorted((root / key).glob("*.yaml")) for key in sorted(chosen)}
+    whole = groups.pop("experiment")
+    for group, files in groups.items():
+        if files:
             rows = "\n".join(map(component, files))
-            default = f"Default: `{plain(chosen.get(folder.name))}`."
-            parts.append(f"## {folder.name}\n\n{default}\n\n{TABLE}{rows}")
-    recipes = "\n".join(map(recipe, sorted((root / "experiment").glob("*.yaml"))))
+            parts.append(f"## {group}\n\nDefault: `{plain(chosen[group])}`.\n\n{TABLE}{rows}")
+    recipes = "\n".join(f"| `{path.stem}` | {comment(path)} |" for path in whole)
     parts.append(f"## experiment\n\nWhole recipes; whatever they set can be set again.\n\n{RECIPES}{recipes}")
     page = Path(app.srcdir) / "reference" / "keys.md"
     text = "\n\n".join(parts) + "\n"

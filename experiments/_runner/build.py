@@ -64,6 +64,9 @@ def declarations(group: str = "") -> list[Path]:
     return sorted((DECLARATIONS / group).glob("*.yaml"))
 
 
+GROUPS = [group for group in sorted({*KNOWN, *NOT_OF_THE_RUN}) if declarations(group)]  # of components
+
+
 def first_cause(error: BaseException) -> BaseException:
     """The first exception of a chain."""
     while error.__cause__ is not None:
@@ -134,8 +137,8 @@ def _no_key(key: str, there: Iterable[str], owned: Sequence[str] = ()) -> str:
 
 
 def _no_group(name: str) -> str:
-    groups = [path.name for path in DECLARATIONS.iterdir() if declarations(path.name)]
-    return f"{name}: there is no such group of components{meant(name, groups)}"
+    near = meant(name, GROUPS) or f"; there are {', '.join(GROUPS)}"
+    return f"{name}: there is no such group of components{near}"
 
 
 def key_of(override: str) -> str:

@@ -17,10 +17,8 @@ from yaml import YAMLError
 
 from experiments._runner.build import (
     DECLARATIONS,
-    KNOWN,
-    NOT_OF_THE_RUN,
+    GROUPS,
     ConfigError,
-    declarations,
     key_of,
     keywords,
 )
@@ -174,8 +172,7 @@ def own_content(folder: Path, name: str, within: tuple[Path, ...] = ()) -> dict[
             found |= own_content(folder, str(PurePosixPath("/", name).parent / entry), (*within, path))
     found["defaults"] = [*found.get("defaults", []), *defaults]
     for group, part in content.items():
-        named = group in {*KNOWN, *NOT_OF_THE_RUN} and declarations(group)
-        if named and not isinstance(part, dict | None) and "${" not in str(part):
+        if group in GROUPS and not isinstance(part, dict | None) and "${" not in str(part):
             raise ConfigError(
                 f"{path.name}: {group} must be a mapping of values here, got {part!r}; one of ours is named "
                 f"among the defaults, `- override {group}: NAME`"

@@ -18,7 +18,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from experiments._runner.build import DECLARATIONS, KNOWN, changes, declarations
+from experiments._runner.build import DECLARATIONS, GROUPS, changes, declarations
 from pyrobbb.experiment import Run
 
 SCALARS = (bool, int, float, str)
@@ -81,9 +81,8 @@ def _changes(*, _root_: DictConfig) -> str:
 
 def _components() -> str:
     lines = []
-    for group in sorted(KNOWN | {"experiment", "callbacks"}):
-        files = declarations(group)
-        lines += [group] * bool(files) + [f"  {file.stem:<36}{_said(file)}".rstrip() for file in files]
+    for group in GROUPS:
+        lines += [group, *(f"  {file.stem:<36}{_said(file)}".rstrip() for file in declarations(group))]
     return "\n".join(lines)
 
 

@@ -212,4 +212,7 @@ def test_the_reference_has_the_names_that_users_import_and_the_keys_that_no_file
     names = (site.folder / "reference" / "api" / "pyrobbb.html").read_text(encoding="utf-8")
     assert 'href="pyrobbb.training.trainer.html#pyrobbb.training.trainer.fit"' in names
     keys = (site.folder / "reference" / "keys.html").read_text(encoding="utf-8")
-    assert "+noise: float = 1.0" in unescape(re.sub("<[^>]*>", "", keys))
+    words = unescape(re.sub("<[^>]*>", "", keys))
+    assert "+noise: float = 1.0" in words
+    assert "The Harvard tutorial's MNIST: a Bayesian" in re.sub("[\u2018\u2019]", "'", words)
+    assert 'id="inference"' in keys and 'id="studies"' not in keys
