@@ -129,7 +129,7 @@ def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
 
 def _of_classes(test: Any) -> dict[str, Figure]:
     probs, y = test["probs"].values, _first_target(test["y"].values, 1)
-    drawn = {"reliability": draw.reliability(probs, y)}
+    drawn = {"reliability": draw.reliability(probs, y, weights=arviz_io.row_weights(test))}
     rows, images = test["shown_row"].values, arviz_io.images(test["x"].values)
     if images is not None:
         entropy = test["predictive_entropy"].values[rows]

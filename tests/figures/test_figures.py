@@ -1,3 +1,4 @@
+import re
 from math import log10
 
 import matplotlib
@@ -259,6 +260,20 @@ def test_a_bin_of_one_example_is_not_shown_as_certain():
     lows, highs = np.array([line[:, 1] for line in intervals.get_segments()]).T
     np.testing.assert_allclose(lows, [0.2065, 0.7009], atol=1e-4)  # Wilson's, of 1 of 1 and 9 of 9
     np.testing.assert_allclose(highs, 1)
+
+
+def test_reliability_counts_each_example_by_its_weight():
+    counts = np.arange(300) % 4 + 1
+    weighted = figures.reliability(PROBS, LABELS, weights=counts)
+    repeated = figures.reliability(PROBS.repeat(counts, 0), LABELS.repeat(counts))
+    ece = [re.search(r"ECE [\d.]+", figure.get_suptitle())[0] for figure in (weighted, repeated)]
+    assert ece[0] == ece[1] != re.search(r"ECE [\d.]+", MAKE["reliability"]().get_suptitle())[0]
+
+
+def test_weights_that_are_alike_leave_the_intervals_as_they_are():
+    plain, alike = MAKE["reliability"](), figures.reliability(PROBS, LABELS, weights=np.full(300, 0.25))
+    (_, one), (_, other) = (figure.axes[0].collections for figure in (plain, alike))
+    np.testing.assert_allclose(one.get_segments(), other.get_segments(), atol=1e-6)
 
 
 def test_the_reliability_of_one_example_counts_in_whole_numbers():
