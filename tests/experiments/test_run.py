@@ -566,7 +566,10 @@ EVERY_KEY = f"there are {', '.join(sorted({*KNOWN, *NOT_OF_THE_RUN}))}"
         (["data=noisy_sine", "data.gap=[a,b]"], "data: gap must be two numbers in order, between -1 and 1"),
         (["data=noisy_sine", "data.gap=[]"], "data: gap must be two numbers in order, between -1 and 1"),
         (["rates.rho=10"], "rates.rho: there is no such key; +rates.rho=... adds it"),
-        (["studies=recipes"], "studies: there is no such group of components; there are callbacks, data, elbo,"),
+        (
+            ["studies=recipes"],
+            "studies: there is no such group of components; there are callbacks, data, elbo,",
+        ),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_said_in_plain_words(arguments, said, monkeypatch, capsys):

@@ -215,4 +215,5 @@ def test_the_reference_has_the_names_that_users_import_and_the_keys_that_no_file
     words = unescape(re.sub("<[^>]*>", "", keys))
     assert "+noise: float = 1.0" in words
     assert "The Harvard tutorial's MNIST: a Bayesian" in re.sub("[\u2018\u2019]", "'", words)
-    assert 'id="inference"' in keys and 'id="studies"' not in keys
+    assert 'id="inference"' in keys
+    assert 'id="studies"' not in keys
