@@ -45,3 +45,8 @@ def test_restarts_agree_on_functions_and_not_on_weights() -> None:
 
 def test_there_are_no_others() -> None:
     assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} == {"tutorial", "arviz"}
+
+
+def test_they_need_no_package_of_the_repository_but_the_library() -> None:
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        assert not re.search(r"\b(from|import) (models|guides|experiments)\b", path.read_text("utf-8"))
