@@ -7,15 +7,10 @@ import numpy as np
 from scipy.stats import sem
 
 from experiments._runner.tables import interval
+from pyrobbb.data.uci import KNOWN
 
 Row = dict[str, Any]
 REFERENCE = "plain network"
-
-
-def mean_se(values: Sequence[float], digits: int) -> str:
-    """Mean and standard error, `-1.21 ± 0.04`; a single value shows none."""
-    mean = f"{np.mean(values):.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {sem(values):.{digits}f}"
 
 
 def rows_of(rows: Sequence[Row], **keys: Any) -> list[Row]:
@@ -34,6 +29,26 @@ def values(rows: Sequence[Row], measure: str) -> list[float]:
     return [row[measure] for row in rows if row.get(measure) is not None]
 
 
+def distinct(rows: Sequence[Row]) -> list[Row]:
+    """The rows without those of a gap split that tests what an earlier one does, so says nothing new."""
+    first: dict[tuple[str, str, int], Row] = {}
+    for row in rows:
+        if row.get("kind") == "gap":
+            first.setdefault((row["method"], row["table"], KNOWN[row["table"]].first_gap(row["split"])), row)
+    return [row for row in rows if row.get("kind") != "gap" or row in first.values()]
+
+
+def mean_se(rows: Sequence[Row], measure: str) -> tuple[float, float | None]:
+    """Mean of a measure and its standard error over distinct test sets, None for one alone."""
+    different = values(distinct(rows), measure)
+    return float(np.mean(values(rows, measure))), float(sem(different)) if len(different) > 1 else None
+
+
+def shown(mean: float, error: float | None, digits: int) -> str:
+    """Mean and standard error, `-1.21 ± 0.04`."""
+    return f"{mean:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
+
+
 def reason(row: Row) -> str:
     """Why a method has no number, on one line; nothing if it has one."""
     return next((" ".join(row[key].split()) for key in ("refused", "stopped") if key in row), "")
@@ -44,7 +59,7 @@ def cell(rows: Sequence[Row], measure: str, digits: int) -> str:
     found, failed = values(rows, measure), sum(bool(reason(row)) for row in rows)
     if not found:
         return "-" if failed else ""
-    return mean_se(found, digits) + (f" ({failed} failed)" if failed else "")
+    return shown(*mean_se(rows, measure), digits) + (f" ({failed} failed)" if failed else "")
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
@@ -62,8 +77,8 @@ def pairs(own: Sequence[Row], other: Sequence[Row], measure: str, *keys: str) ->
 
 
 def difference(own: Sequence[Row], other: Sequence[Row], measure: str, pair: str, digits: int = 2) -> str:
-    """How much `own` is above `other`, over the splits or seeds (`pair`) that both have."""
-    apart = [a - b for a, b in pairs(own, other, measure, pair)]
+    """How much `own` is above `other`, over the splits or seeds (`pair`) that both have, each test once."""
+    apart = [a - b for a, b in pairs(distinct(own), other, measure, pair)]
     if len(apart) < 2:
         return "-"
     mean, low, high = interval(apart)

@@ -1,11 +1,8 @@
 """What others published, with sources, and our best method beside the best of theirs."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
-from scipy.stats import sem
-
-from experiments.scoreboard.compare import Row, mean_se, rows_of, values
+from experiments.scoreboard.compare import Row, mean_se, rows_of, shown
 
 # of mean test log-likelihoods of the eight UCI regressions
 SOURCES: Mapping[str, str] = {
@@ -51,17 +48,17 @@ def beside(rows: Sequence[Row], others: Mapping[str, Mapping[str, float]]) -> li
     lines = []
     for table in dict.fromkeys(row["table"] for row in rows):
         own, published = rows_of(rows, table=table), others.get(table)
-        each = {row["method"]: values(rows_of(own, method=row["method"]), "log_likelihood") for row in own}
-        if not any(each.values()) or not published:
+        found = [row for row in own if row.get("log_likelihood") is not None]
+        each = {row["method"]: mean_se(rows_of(own, method=row["method"]), "log_likelihood") for row in found}
+        if not each or not published:
             continue
-        method = max(filter(each.get, each), key=lambda name: fmean(each[name]))
+        method = max(each, key=lambda name: each[name][0])
         theirs = max(published, key=published.__getitem__)
-        reached, ours = published[theirs], each[method]
-        lines.append((table, mean_se(ours, 2), method, f"{reached:.2f}", theirs, _place(ours, reached)))
+        reached, (mean, error) = published[theirs], each[method]
+        place = _place(mean - reached, error or 0.0)
+        lines.append((table, shown(mean, error, 2), method, f"{reached:.2f}", theirs, place))
     return lines
 
 
-def _place(scores: Sequence[float], reached: float) -> str:
-    apart = fmean(scores) - reached
-    error = sem(scores) if len(scores) > 1 else 0.0
+def _place(apart: float, error: float) -> str:
     return "ahead" if apart > error else "level" if apart >= -error else f"{-apart:.2f} behind"

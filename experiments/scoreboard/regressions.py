@@ -19,7 +19,7 @@ from experiments._runner.fit_points import Result
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
-from experiments.scoreboard.compare import REFERENCE, Row, cell, lines_of, notes, rows_of, spent
+from experiments.scoreboard.compare import REFERENCE, Row, cell, distinct, lines_of, notes, rows_of, spent
 from experiments.scoreboard.points import fitted, kept, said, scored
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Split
@@ -281,9 +281,10 @@ def report(record: Result) -> str:
         if both := published.beside(mine, others):
             parts.append(table(published.HEAD, both))
         for name in names:
-            own = rows_of(mine, table=name)
-            if own:
-                parts += [f"{name}, {kind} splits", table(head, lines_of(own, order, DIGITS, "split"))]
+            every = rows_of(mine, table=name)
+            if own := distinct(every):
+                once = ", each test set once" * (len(own) < len(every))
+                parts += [f"{name}, {kind} splits{once}", table(head, lines_of(own, order, DIGITS, "split"))]
     parts += ["No number:", *notes(rows)] if notes(rows) else []
     parts += ["Published:", *(f"- {name}: {source}" for name, source in published.SOURCES.items())]
     return "\n\n".join(parts)

@@ -142,6 +142,17 @@ def test_a_gap_split_tests_the_middle_third_by_a_feature(cache: Path, mirror: Mi
         UCI(name="yacht", gap=True, split=2)
 
 
+@pytest.mark.parametrize("name", list(module.KNOWN))
+def test_which_features_give_the_same_gap_where_the_tables_are_at_hand(name: str):
+    try:
+        values = obtain(name)
+    except DataUnavailableError:
+        pytest.skip(f"{name} is neither in PYROBBB_DATA nor in the cache")
+    tests = listed_gaps(name) or [gap_test(column) for column in values.T[:-1]]
+    rows = [frozenset(test.tolist()) for test in tests]
+    assert [KNOWN[name].first_gap(split) for split in range(len(rows))] == [rows.index(test) for test in rows]
+
+
 @pytest.mark.parametrize("name", ["concrete", "energy", "kin8nm", "naval", "power", "protein", "yacht"])
 def test_the_published_gaps_hold_the_middle_third_where_they_are_at_hand(name: str):
     try:

@@ -14,7 +14,7 @@ from experiments.results.records import Records
 from experiments.scoreboard import regressions
 from experiments.scoreboard.__main__ import main, report
 from experiments.scoreboard.choose import markdown, read
-from experiments.scoreboard.compare import cell, difference
+from experiments.scoreboard.compare import cell, difference, distinct
 from experiments.scoreboard.detection import turned
 from experiments.scoreboard.methods import METHODS
 from experiments.scoreboard.published import GAP, OF_SPLITS, SOURCES, STANDARD, beside
@@ -133,6 +133,32 @@ def test_a_paired_interval_is_students() -> None:
     assert difference(own, other, "score", "split") == "+0.50 [-0.74, +1.74], no difference seen"
     higher = [{**row, "score": 10.0 + row["score"]} for row in own]
     assert difference(higher, own, "score", "split") == "+10.00 [+10.00, +10.00]"
+
+
+def test_a_gap_that_an_earlier_feature_gave_is_no_second_test() -> None:
+    """On energy features 0 and 1 leave out the same rows, so the first score counts once."""
+    own, other = (
+        [
+            {
+                "table": "energy",
+                "kind": "gap",
+                "split": split,
+                "method": name,
+                "log_likelihood": scale * score,
+            }
+            for split, score in enumerate((9.0, 9.0, 1.0, 2.0))
+        ]
+        for name, scale in (("mean field", 2.0), ("plain network", 1.0))
+    )
+    half = 4.302653 * math.sqrt(19 / 3)
+    apart = f"+4.00 [{4 - half:+.2f}, {4 + half:+.2f}], no difference seen"
+    assert difference(own, other, "log_likelihood", "split") == apart
+    assert cell(own, "log_likelihood", 2) == f"10.50 ± {2 * math.sqrt(19 / 3):.2f}"
+    assert distinct(own) == [own[0], *own[2:]]
+    assert distinct(own[1:2]) == own[1:2], "without the earlier one it counts"
+    assert "energy, gap splits, each test set once" in report(
+        {"part": "regressions", "budget": {}, "rows": [*other, *own]}
+    )
 
 
 def test_a_cell_says_how_many_failed() -> None:
