@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments._runner.tables import mean_sd, table
-from pyrobbb.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, caption, label, new_figure, styled
+from pyrobbb.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, caption, label, new_figure, styled
 
 AIM = 3.0  # times the interquartile range on the data
 NAMES = {
@@ -76,7 +76,7 @@ def figure(record: Mapping[str, Any]) -> Figure:
     drawn = new_figure(11.0, 0.4 + 2.7 * rows)
     grid = drawn.subplots(rows, 3, sharex=True, sharey=True, squeeze=False)
     for axes, (name, bands) in zip(grid.flat, panels.items(), strict=False):
-        _panel(axes, record, bands)
+        _panel(axes, record, bands, (PURPLE,) if name.startswith("NUTS") else (BLUE, ORANGE, GREEN))
         axes.set_title(name.replace("e^-6", "$e^{-6}$").replace("e^-3", "$e^{-3}$"))
         label(axes, "x" if axes in grid[-1] else "", "y" if axes in grid[:, 0] else "")
     for axes in grid.flat[len(panels) :]:
@@ -86,11 +86,11 @@ def figure(record: Mapping[str, Any]) -> Figure:
     return drawn
 
 
-def _panel(axes: Axes, record: Mapping[str, Any], bands: Sequence[Any]) -> None:
+def _panel(axes: Axes, record: Mapping[str, Any], bands: Sequence[Any], colours: Sequence[str]) -> None:
     x, (x_seen, y_seen) = np.asarray(record["curves"]["x"]), record["data"]
     axes.scatter(x_seen, y_seen, s=5, color=GREY, alpha=0.6, lw=0, label="data (100 of them)")
     axes.plot(x, record["curves"]["truth"], "--", color=BLACK, lw=1.0, label="truth")
-    for colour, (low, median, high) in zip((BLUE, ORANGE, GREEN), bands, strict=False):
+    for colour, (low, median, high) in zip(colours, bands, strict=False):
         axes.fill_between(x, low, high, color=colour, alpha=0.22, lw=0)
         axes.plot(x, median, color=colour, lw=1.4)
     axes.set_xlim(x.min(), x.max())

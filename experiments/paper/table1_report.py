@@ -119,24 +119,26 @@ def weights(record: Record, write: Writer = table) -> str:
     return write(head, lines)
 
 
-def course(record: Record) -> str:
+def course(record: Record, write: Writer = table) -> str:
     """Of each cell with a free energy: where it ended, and where the validation error was least."""
-    said = []
-    for cell in record["cells"]:
-        metrics = cell["metrics"]
-        trivial = metrics.get("trivial_free_energy")
-        if trivial is None:
-            continue
-        (epochs, errors), last = _measured(cell), _last(cell)
-        least = min(range(len(errors)), key=errors.__getitem__)
-        over = f"over the last {LAST}" if len(last) == LAST else f"after epoch {epochs[-1]}"
-        said.append(
-            f"{DECLARED.rows[cell['row']].title}, 2x{cell['width']}, seed {cell['seed']}: free energy "
-            f"{metrics['free_energy']:.2f} nats per datum (ignoring the inputs: {trivial:.2f}); validation "
-            f"error {errors[least]:.2f} % at its least, after epoch {epochs[least]}, and "
-            f"{fmean(last):.2f} % {over}"
-        )
-    return "; ".join(said) + "."
+    lines = []
+    for (name, row), width in product(DECLARED.rows.items(), record["widths"]):
+        for cell in _cells(record, name, width):
+            metrics = cell["metrics"]
+            trivial = metrics.get("trivial_free_energy")
+            if trivial is None:
+                continue
+            (epochs, errors), last = _measured(cell), _last(cell)
+            least = min(range(len(errors)), key=errors.__getitem__)
+            end = f"{fmean(last):.2f}" + f" (epoch {epochs[-1]})" * (len(last) < LAST)
+            energies = [f"{energy:.2f}" for energy in (metrics["free_energy"], trivial)]
+            lowest = [f"{errors[least]:.2f}", epochs[least]]
+            lines.append([row.title, width, cell["seed"], *energies, *lowest, end])
+    head = [
+        "method", "units", "seed", "free energy, nats per datum", "of ignoring the inputs",
+        "least validation error", "after epoch", f"over the last {LAST}",
+    ]  # fmt: skip
+    return write(head, lines)
 
 
 def report(record: Record) -> str:

@@ -165,7 +165,11 @@ def figure(record: Mapping[str, Any]) -> Figure:
     """A panel for each group of which something was run."""
     found = record["found"]
     panels = {
-        DECLARED["groups"][group]["heading"]: {pretty(name): found[name] for name in lines if name in found}
+        DECLARED["groups"][group]["heading"]: {
+            pretty(name): found[name]
+            for name in sorted(lines, key=lambda name: name != CENTRE)  # of one colour in every panel
+            if name in found
+        }
         for group, lines in GROUPS.items()
         if any(name in found for name in lines if name != CENTRE)
     }
@@ -175,6 +179,7 @@ def figure(record: Mapping[str, Any]) -> Figure:
 
 def pretty(name: str) -> str:
     """A line's name as a legend."""
+    name += " (centre)" * (name == CENTRE)
     name = re.sub(r"sigma2 = e\^(-\d)", r"$\\sigma_2 = e^{\1}$", name)
     return name.replace("2^-i", "$2^{-i}$").replace("0.1^2", "$0.1^2$").replace("s^2", "$s^2$")
 

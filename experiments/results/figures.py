@@ -23,6 +23,7 @@ from pyrobbb.figures.style import (
 )
 
 MARKERS = ("o", "s", "D", "^")
+PRIORS = {"learned": "a scale for each tensor", "learned_input": "a scale for each input"}
 KINDS = {"standard": (BLUE, "standard split"), "gap": (ORANGE, "gap split: no training row near")}
 
 
@@ -87,7 +88,16 @@ def bound(record: Record) -> Figure:
             path.sort(key=lambda row: row["rate"])
             x = [row["free_energy"] - row["trivial_free_energy"] for row in path]
             y = [row["test_error"] for row in path]
-            axes.plot(x, y, f"{marker}-", color=colour, lw=1, ms=5.5, mew=0, label=f"{prior}, {network}")
+            axes.plot(
+                x,
+                y,
+                f"{marker}-",
+                color=colour,
+                lw=1,
+                ms=5.5,
+                mew=0,
+                label=f"{PRIORS.get(prior, prior)}, {network}",
+            )
             axes.plot(x[:1], y[:1], marker, color="white", mec=colour, mew=1, ms=5.5)  # the least rate
     label(axes, "free energy less that of ignoring the inputs (nats per datum)", "test error (%)")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
@@ -115,10 +125,10 @@ FIGURES = {name: of(record, draw, None) for name, (record, draw) in DRAWN.items(
 
 
 def source(name: str, record: Record) -> str:
-    """Which record a figure was drawn from, and the command that made it: of each of its parts."""
-    parts = {f"{name}-{i}": part for i, part in enumerate(record.get("each", ()), 1)} or {name: record}
-    made = [f"`docs/records/{file}.json`, by `{part['command']}`" for file, part in parts.items()]
-    return f"From {'; '.join(made)}."
+    """From which record a figure was drawn, or the first and the last of its parts."""
+    count = len(record.get("each", ()))
+    parts = dict.fromkeys([f"{name}-1", f"{name}-{count}"]) if count else [name]
+    return f"From {' to '.join(f'`docs/records/{part}.json`' for part in parts)}."
 
 
 SOURCES: dict[str, Text] = {

@@ -203,7 +203,7 @@ TABLES: dict[str, Text] = {
     "mnist": of("mnist", headed(mnist), NONE),
     "mnist.printed": of("mnist", as_printed(printed), NONE),
     "table1": of("table1_short", headed(as_markdown(table1_report.errors_table)), NONE),
-    "table1.course": of("table1_full", table1_report.course, NONE),
+    "table1.course": of("table1_full", as_markdown(table1_report.course), NONE),
     "table1.full": of("table1_full", headed(as_markdown(table1_report.errors_table)), NONE),
     "table1.gaps": of("table1_short", as_markdown(table1_report.gaps), NONE),
     "table1.weights": of("table1_full", as_markdown(table1_report.weights), NONE),

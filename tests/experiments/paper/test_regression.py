@@ -51,4 +51,8 @@ def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path, monkeypatch):
     assert record["chosen"] == "gaussian"
     assert [row[0].split(",")[0] for row in rows(record)][:2] == ["Bayes by Backprop", "NUTS"]
     assert "R-hat" in report(record)
-    assert [axes.get_title(loc="left")[:5] for axes in figure(record).axes] == ["BbB, ", "NUTS,", "plain"]
+    panels = figure(record).axes
+    assert [axes.get_title(loc="left")[:5] for axes in panels] == ["BbB, ", "NUTS,", "plain"]
+    colours = [{line.get_color() for line in axes.lines[1:]} for axes in panels]  # below the truth
+    assert colours[0] == colours[2]
+    assert not colours[1] & colours[0], "NUTS has no seed's colour"

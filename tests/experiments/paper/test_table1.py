@@ -282,10 +282,14 @@ def test_epochs_that_were_not_measured_are_told_from_those_that_were():
     cell = {"row": "mixture", "width": 400, "seed": 1, "metrics": metrics}
     cell |= {"epochs": [1, 25, 50], "validation_errors": [3.0, 2.0, 2.5]}
     record = {"cells": [cell], "widths": [400], "seeds": [1], "epochs": 50}
-    said = table1_report.course(record)
-    assert said.endswith("2.00 % at its least, after epoch 25, and 2.50 % after epoch 50.")
-    (axes,) = table1_report.figure2(record).axes
-    assert any(list(line.get_xdata()) == [1, 25, 50] for line in axes.lines)
+    row = table1_report.course(record, markdown).splitlines()[-1]
+    assert row == "| BbB, scale mixture | 400 | 1 | 1.00 | 2.30 | 2.00 | 25 | 2.50 (epoch 50) |"
+    every = {**cell, "seed": 2, "epochs": range(1, 121), "validation_errors": [2.0] * 120}
+    (axes,) = table1_report.figure2(record | {"cells": [every, cell]}).axes
+    mean, _, apart = axes.lines
+    assert mean.get_label() == "BbB, scale mixture, mean of 20 epochs"
+    assert apart.get_label() == "BbB, scale mixture, every 25 epochs"
+    assert (list(apart.get_xdata()), apart.get_marker()) == ([1, 25, 50], "o")
 
 
 def test_the_full_form_of_table_1_may_be_changed():

@@ -10,6 +10,7 @@ from experiments._runner.build import build
 from experiments._runner.compose import compose
 from experiments.reproductions import training_choices
 from experiments.reproductions.controls import LogSizeNormal
+from pyrobbb.figures.style import CHAINS
 from pyrobbb.training.trainer import Training
 from study_points import BLOBS, fitted
 
@@ -50,6 +51,15 @@ def test_a20_geometric_shares_with_plain_sgd_are_caught_and_adam_is_finite(tmp_p
     assert fitted(tmp_path / "sgd", *STEEP, *SGD) == result
     drawn = training_choices.error_curves({"": {"sgd": result}}, "")
     assert [line.get_marker() for line in drawn.axes[0].lines] == ["o", "x"]
+
+
+def test_the_centre_looks_the_same_in_every_panel():
+    result = {"validation_errors": [2.0, 1.0]}
+    every = {name: result for lines in training_choices.GROUPS.values() for name in lines}
+    panels = training_choices.figure({"found": every}).axes
+    assert len(panels) == len(training_choices.GROUPS)
+    centres = {(axes.lines[0].get_color(), axes.lines[0].get_label()) for axes in panels}
+    assert centres == {(CHAINS[0], r"KL/M, Adam 1e-3, $\sigma_2 = e^{-6}$ (centre)")}
 
 
 def test_training_choices_runs_its_lines(tmp_path, capsys):

@@ -13,6 +13,7 @@ from matplotlib.image import imread
 from experiments.results.__main__ import MARKED, TEXTS, filled, make
 from experiments.results.aims import beside_published, ranked
 from experiments.results.claims import DECLARED, FOUND, claims, runs
+from experiments.results.figures import source
 from experiments.results.records import Records, made_by, seconds_of, seeds_of
 from paths import ROOT
 
@@ -60,6 +61,12 @@ def test_every_text_has_its_place_and_every_mark_a_text():
     assert sorted(marks) == sorted(TEXTS)
     with pytest.raises(ValueError, match="there is no text named 'x'"):
         filled("a <!-- x -->1<!-- /x -->", Records(Path()))
+
+
+def test_a_figure_names_the_records_that_it_is_of():
+    assert source("bandit", {"command": "x"}) == "From `docs/records/bandit.json`."
+    assert source("a", {"each": [{}]}) == "From `docs/records/a-1.json`."
+    assert source("a", {"each": [{}] * 3}) == "From `docs/records/a-1.json` to `docs/records/a-3.json`."
 
 
 def test_without_records_no_number_is_left(tmp_path):
