@@ -4,7 +4,6 @@ import errno
 import json
 import math
 import os
-import re
 import sys
 import warnings
 from collections.abc import Collection
@@ -76,35 +75,42 @@ def execute(
         check_finished(folder, config)
         if not quiet:
             print(f"{folder} is finished; remove it to run it again")
-    bayesian = (folder / "posterior.nc").exists()  # a point estimate has no posterior to analyse
-    figures = config.get("figures", True) and bayesian and not analyse.has_figures(folder)
-    report = config.get("report", True) and not (finished and (folder / page.NAME).exists())
     left = ""
     try:
-        if not finished or figures or report:
-            with locked(folder):
-                left = _draw(folder, figures=figures, report=report)
+        with locked(folder):
+            left = _draw(config, folder, finished=finished)
     except BlockingIOError:
         print(f"note: no figures were drawn, as another process is working in {folder}", file=sys.stderr)
     except OSError as error:
         if not finished or error.errno not in (errno.EROFS, errno.EACCES):
             raise
-        print(f"note: {error}", file=sys.stderr)  # somebody else's folder
+        if any(_missing(config, folder)):
+            print(f"note: {error}", file=sys.stderr)  # somebody else's folder
     if not quiet:
         print(json.dumps(metrics, indent=2) if point else analyse.report(folder))
         print(left, end="\n" if left else "")
     return metrics
 
 
-def _draw(folder: Path, *, figures: bool, report: bool) -> str:
-    """The figures and the page of a run, and what there is to say of them."""
+def _missing(config: DictConfig, folder: Path) -> tuple[bool, bool]:
+    """Whether figures and page of a run are asked for and not there."""
+    bayesian = (folder / "posterior.nc").exists()  # a point estimate has no posterior to analyse
+    figures = config.get("figures", True) and bayesian and not analyse.has_figures(folder)
+    return figures, config.get("report", True) and not (folder / page.NAME).exists()
+
+
+def _draw(config: DictConfig, folder: Path, *, finished: bool) -> str:
+    """The figures and the page that are not there yet; what there is to say of them."""
     for place in (folder, folder / "figures"):  # a command killed at either left parts
         remove_partial_files(place)
     for name in (ERROR, CLAIMING):  # and at a claim its lock
         (folder / name).unlink(missing_ok=True)
+    figures, report = _missing(config, folder)
     if figures:
         analyse.figures(folder, trust=True)  # of this very configuration
-    return page.leave(folder, trust=True) if report else ""
+    if report or (config.get("report", True) and not finished):
+        return page.leave(folder, trust=True)
+    return ""
 
 
 @hydra.main(version_base="1.3", config_path=".", config_name="run")
@@ -187,12 +193,12 @@ def main() -> None:
                 named = "=" not in argument or Path(argument).is_file()
                 if argument.endswith((".yaml", ".yml")) and named and argument[0] != "-":
                     arguments[i : i + 1] = own_file(argument)
+                    if "COMP_LINE" in os.environ:  # a shell asks what completes it; this is not Hydra's
+                        os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace(f" {argument}", "", 1)
                     break
             for before, argument in pairwise(["", *arguments]):
                 if not before.startswith("--"):  # whose value it may be
                     check_argument(argument)
-            if "COMP_LINE" in os.environ:  # a shell asks what completes it; a file's name is not Hydra's
-                os.environ["COMP_LINE"] = re.sub(r" \S+\.ya?ml(?= )", "", os.environ["COMP_LINE"])
             multirun = ("-m", "--multirun")  # which Hydra takes first or last alone
             sys.argv[1:] = sorted(arguments, key=lambda word: word not in multirun)
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself

@@ -198,13 +198,15 @@ def summarise(root: Path) -> str:
         )
         if len(tables) > 1:
             words += f"\n({len(tables) - 1} more such sets of runs, of other observations, in compare.csv)"
-    if several := len(runs) - len({run.identity for run in runs}):
+    counted = {run.identity: run for run in runs}
+    others = [run for run in every if run.metrics and run.numbers != counted[run.identity].numbers]
+    if others:
         words += (
-            "\nruns whose configuration and seed another one has, with other numbers, as data or code "
-            f"changed: {several}"
+            f"\nnot counted, since another run has the configuration and the seed, though the numbers are "
+            f"others, as from other data, code, device or number of processes: "
+            f"{', '.join(str(run.folder.relative_to(root)) for run in others)}"
         )
-    if len(runs) < len(every):
-        repeated = len(every) - len(runs)
+    if repeated := len(every) - len(runs) - len(others):
         words += f"\nfolders that repeat the run of another and are not counted again: {repeated}"
     return f"{words}\n{root}: {', '.join(out.names)}" + (f"\n{problem}" if problem else "")
 

@@ -1,5 +1,6 @@
 """A guide for hierarchical priors: the weights' normals widen and narrow with their scales."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,7 +49,8 @@ class NonCentredNormal(MeanFieldNormal):
         with torch.no_grad():  # the initial values were given in the weights' own units
             sigma = self.sigma
             locs, scales = self.split(self.loc), self.split(sigma)  # views of both
-            units = self._units({name: locs[name] for name in self.hyper})
+            units = self._units({name: locs[name] for name in self.hyper}, model.sites)
+            self.scaled = [*units]
             if own := weights - set(units):
                 # earlier files, in which these may be in units of a fixed or learned scale, lack it
                 self.register_buffer("weights_in_own_units", torch.tensor(len(own), device=self.loc.device))
@@ -63,21 +65,21 @@ class NonCentredNormal(MeanFieldNormal):
             self._set_up(*args, **kwargs)
         locs, scales = self.split(self.loc), self.split(self.sigma)
         sampled = {name: self._sample(name, locs[name], scales[name]) for name in self.hyper}
-        units = self._units(sampled)
+        units = self._units(sampled, self.scaled)
         for name in self.shapes:
             if name not in sampled:
                 unit = units.get(name, 1.0)
                 sampled[name] = self._sample(name, unit * locs[name], unit * scales[name])
         return sampled
 
-    def _units(self, hyper: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The prior's scale of each weight whose prior samples latents, given them.
+    def _units(self, hyper: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+        """The prior's scale of each of these weights whose prior samples latents, given them.
 
         Other scales may be learned, by M-steps for a fixed q, which must not move with them.
         """
         model: Any = self._model[0]
         units = {}
-        for name in model.sites:
+        for name in names:
             with poutine.block(), poutine.trace() as seen, poutine.condition(data=hyper):
                 prior = univariate(model.prior_of(name))
             if seen.trace.observation_nodes and hasattr(prior, "scale"):

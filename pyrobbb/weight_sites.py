@@ -144,9 +144,10 @@ def _sites(
     trace = prune_subsample_sites(seen.trace)
     hyper = [name for name in trace.stochastic_nodes if name not in sites]
     for name in hyper:
-        if shape := tuple(trace.nodes[name]["fn"].batch_shape):
+        if trace.nodes[name]["cond_indep_stack"]:
+            shape = tuple(trace.nodes[name]["fn"].batch_shape)
             raise ValueError(
-                f"the prior's site {name!r} has batch shape {shape}; sample it without a plate, and end its "
+                f"the prior samples {name!r} in a plate, of shape {shape}; sample it without, and end its "
                 f"distribution with .expand({shape}).to_event({len(shape)})"
             )
     return sites, hyper

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -53,7 +53,7 @@ class RunFolder:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The setting and the seed, which give the same numbers as long as data and code are the same."""
+        """The setting and the seed."""
         return self.setting, str(self.config.get("seed", self.folder))
 
     @property
@@ -76,29 +76,27 @@ def find(root: Path) -> list[RunFolder]:
     return found
 
 
-def _folders(root: Path) -> Iterator[Path]:
-    """The folders beneath `root` that could be runs, behind links too, each once."""
-    seen = set()
-    for place, inner, names in os.walk(root, followlinks=True):
-        inner.sort(key=lambda name: os.path.islink(os.path.join(place, name)))  # their own names come first
-        if (real := os.path.realpath(place)) in seen:
-            inner.clear()
-        elif not {"config.yaml", ERROR}.isdisjoint(names):
-            yield Path(place)
-        seen.add(real)
+def _folders(root: Path) -> list[Path]:
+    """The folders beneath `root` that could be runs, and what a link there makes one of, each once."""
+    found = []
+    for place, inner, _ in os.walk(root):
+        linked = [path for path in (Path(place, name) for name in inner) if path.is_symlink()]
+        for folder in (Path(place), *linked):
+            if any((folder / name).exists() for name in ("config.yaml", ERROR)):
+                found.append(folder)
+    found.sort(key=Path.is_symlink, reverse=True)  # a folder itself stands for links to it
+    return [*{folder.resolve(): folder for folder in found}.values()]
 
 
 def distinct(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """The runs without those that another folder also holds, such as `default` and a sweep's `seed=1`.
 
-    A finished one stands for those that are not, and for finished ones with the same numbers.
+    A finished one stands for the others.
     """
-    found: dict[tuple[str, str], list[RunFolder]] = {}
+    found: dict[tuple[str, str], RunFolder] = {}
     for run in sorted(runs, key=lambda run: run.state != "finished"):
-        same = found.setdefault(run.identity, [])
-        if not same or (run.metrics and all(run.numbers != other.numbers for other in same)):
-            same.append(run)
-    return [run for same in found.values() for run in same]
+        found.setdefault(run.identity, run)
+    return list(found.values())
 
 
 def _read(folder: Path) -> RunFolder | None:

@@ -17,8 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import ConfigError, build, component
 from experiments._runner.folder import AGAIN, claimed, read_json
-from experiments._runner.reopen import compare
-from experiments._runner.trust import fixed
+from experiments._runner.reopen import compare, fixed
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, remove_partial_files, write_json
@@ -102,7 +101,7 @@ def fit_point(
 ) -> Result:
     """Fit one point and measure it, or read the earlier measurements.
 
-    A free energy that becomes infinite or NaN is a result too: the key `stopped` holds the message, and
+    A loss that becomes infinite or NaN is a result too: the key `stopped` holds the message, and
     `stopped_epoch`, `stopped_step` and `stopped_share` (of the epoch's steps) say where.
 
     `result.json` also keeps what it was made with.
@@ -127,7 +126,9 @@ def fit_point(
         training = run.training(
             data, folder=folder, progress=progress, validation=validation, callbacks=callbacks
         )
-        made_with = _made_with(run, config)  # before training, which may change parts of it
+        made_with = (
+            {} if fixed(config) else _made_with(run, data, validation)
+        )  # before training changes parts
         training.resume()
         result: Result = {}
         try:
@@ -153,18 +154,22 @@ def fit_point(
     result = once(config, made)
     theirs = result.pop("made_with", {})  # which results of older versions lack
     if theirs and isinstance(result, Kept) and not fixed(config):
-        compare(folder, lambda: compatibility.check_same(_made_with(run, config), theirs, result.path))
+        compare(
+            folder,
+            lambda: compatibility.check_same(
+                _made_with(run, load(config.data), validation), theirs, result.path
+            ),
+        )
     if not keep:
         checkpoint.remove(folder / "chain-0.pt")
     return result
 
 
-def _made_with(run: Run, config: DictConfig) -> dict[str, Any]:
+def _made_with(run: Run, data: Dataset, validation: Split | None) -> dict[str, Any]:
     """What identifies a point's data and its model, in addition to the configuration."""
-    data = load(config.data)
     with isolated(run.seed):
         model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec))
-    found = compatibility.model(model) | compatibility.data(data.train, data.validation)
+    found = compatibility.model(model) | compatibility.data(data.train, validation or data.validation)
     return found if data.test is None else found | {"test": ":".join(compatibility.data(data.test).values())}
 
 

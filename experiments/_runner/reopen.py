@@ -9,9 +9,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner import schema
-from experiments._runner.build import ConfigError, build
+from experiments._runner.build import CHECKED, ConfigError, build
 from experiments._runner.folder import read_json
-from experiments._runner.trust import fixed, trusted_config
+from experiments._runner.trust import strangers, trusted_config
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
@@ -98,6 +98,12 @@ def check_finished(folder: Path, config: DictConfig) -> None:
     """
     if not fixed(config) and (folder / "chain-0.pt").exists():
         compare(folder, lambda: reopen(folder, trust=True))
+
+
+def fixed(config: DictConfig) -> bool:
+    """Whether all is the library's: its parts, on data that are the same wherever they lie."""
+    data = str(config.data.get("_target_")).removeprefix("pyrobbb.data.")
+    return data in CHECKED and not strangers(OmegaConf.to_container(config))
 
 
 def compare(folder: Path, check: Callable[[], object]) -> None:

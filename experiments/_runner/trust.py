@@ -10,9 +10,9 @@ from inspect import isclass, isfunction
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from experiments._runner.build import CHECKED, ConfigError
+from experiments._runner.build import ConfigError
 from experiments._runner.folder import read_config
 from experiments._runner.own_parts import drop_inherited
 
@@ -67,13 +67,6 @@ def trusted_config(folder: Path, trust: bool) -> dict[str, Any]:
 def strangers(config: Any) -> list[Any]:
     """What a configuration names that is not a part of this library."""
     return [target for target in _targets(config) if not _known(target)]
-
-
-def fixed(config: DictConfig) -> bool:
-    """Whether all is the library's: its parts, on data that are the same wherever they lie."""
-    data = str(config.data.get("_target_"))
-    ours = not strangers(OmegaConf.to_container(config, resolve=True))
-    return ours and data.removeprefix("pyrobbb.data.") in CHECKED
 
 
 def _targets(part: Any) -> Iterator[Any]:

@@ -4,7 +4,7 @@
 each line of `training_choices.yaml`, which changes one thing of the centre (2x400, prior (1/2, 1, e^-6),
 Kaiming means, rho = -5, Adam 1e-3, KL/M). Ghia reports that the shares 2^(M-i) / (2^M - 1) and plain SGD end
 in NaN, that some starting values give 90 % error, and ends at 9-12 % error itself; the group `controls` holds
-the published errors by name. A training whose free energy becomes infinite or NaN is stopped with a clear
+the published errors by name. A training whose loss becomes infinite or NaN is stopped with a clear
 message, which is recorded. Writes `curves.csv`, `record.json` and one figure. Points that are finished are
 not run again.
 

@@ -257,9 +257,8 @@ def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:
         for key, value in group.items()
         if key not in ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
     )
-    moments = (value for own in optimizer.state.values() for value in own.values())
-    held = (value for value in (*trained(optimizer), *moments) if isinstance(value, Tensor))
-    return values, tuple(value.data_ptr() for value in held)
+    state = id(optimizer.state), len(optimizer.state)  # for its moments: another, or empty, after a restart
+    return values, state, tuple(parameter.data_ptr() for parameter in trained(optimizer))
 
 
 def capturable(optimizer: torch.optim.Optimizer) -> bool:

@@ -99,8 +99,8 @@ def recorded(folder: Path | str) -> list[Finding]:
     if "predictions_constant_data" not in arviz_io.group_names(data):
         return found
     test = data["predictions_constant_data"]
-    y, weights = np.asarray(test["y"].values), arviz_io.row_weights(test)
-    counts = torch.ones(len(y)) if weights is None else torch.from_numpy(weights)
+    y, given = np.asarray(test["y"].values), arviz_io.row_weights(test)
+    counts = torch.ones(len(y)) if given is None else torch.from_numpy(given)
     if y.ndim == 1 and "probs" in test:
         probs = torch.from_numpy(np.array(test["probs"].values))
         found.append(certainty(probs, torch.from_numpy(y.astype(np.int64)), counts))
@@ -117,10 +117,7 @@ def _restarts(posterior: Posterior, data: Dataset, draws: int, seed: int) -> Fin
     """Whether restarts found the same functions."""
     if len(posterior.chains) < 2:
         return Finding(
-            "restarts",
-            None,
-            R_HAT,
-            "one chain: to see whether restarts agree, fit(make_model, ..., chains=4)",
+            "restarts", None, R_HAT, "one chain: fit again with chains=4 to see whether restarts agree"
         )
     held = data.test or data.validation or data.train
     x = held.x[scattered(len(held), POINTS).to(held.x.device)]

@@ -25,7 +25,7 @@ from pyrobbb._support.random_state import mixed_seed, other_states_kept, seed_ev
 from pyrobbb.data.arrays import SEVERAL
 from pyrobbb.data.dataset import Split, evenly_spaced
 
-OF_WORKERS = ("num_workers", "multiprocessing_context", "timeout", "prefetch_factor")
+OF_WORKERS = ("num_workers", "multiprocessing_context", "worker_init_fn", "timeout", "prefetch_factor")
 
 
 class TorchRows:
@@ -37,8 +37,7 @@ class TorchRows:
 
     Args:
         source: The dataset, or a `DataLoader` of it; of the loader, dataset, `collate_fn`, `batch_size` and
-            all that concerns its workers are used. Each row is visited once an epoch, with `drop_last=True`
-            as well.
+            `OF_WORKERS`. Each row is visited once an epoch, with `drop_last=True` as well.
         device: Where the rows go as they are read.
 
     Raises:

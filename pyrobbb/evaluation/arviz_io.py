@@ -211,7 +211,8 @@ def _import_with_own_cache() -> Any:
     """The module arviz where it cannot make the cache folder that its notice wants: with a temporary one."""
     cache = os.environ.get("XDG_CACHE_HOME")
     try:
-        with TemporaryDirectory() as os.environ["XDG_CACHE_HOME"]:
+        with TemporaryDirectory() as folder:
+            os.environ["XDG_CACHE_HOME"] = folder
             return import_module("arviz")
     finally:
         os.environ.pop("XDG_CACHE_HOME", None)

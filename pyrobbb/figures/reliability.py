@@ -51,10 +51,7 @@ def reliability(
     slack = NORMAL**2 * squares.count / counts**2  # the latter are 1 / effective number (Kish 1965)
     middle = (accuracy + slack / 2) / (1 + slack)
     half = np.sqrt(slack * (accuracy * (1 - accuracy) + slack / 4)) / (1 + slack)
-    low, high = (
-        np.minimum(middle - half, accuracy),
-        np.maximum(middle + half, accuracy),
-    )  # whatever is rounded
+    low, high = np.minimum(middle - half, accuracy), np.maximum(middle + half, accuracy)  # rounded as it is
     above.vlines(found.confidence, found.confidence, accuracy, color=RED, lw=2.5, alpha=0.5, label="gap")
     error = (accuracy - low, high - accuracy)  # of a single example too, where a standard error would be 0
     above.errorbar(
@@ -66,12 +63,14 @@ def reliability(
     below.bar(found.low, counts, 1 / bins, align="edge", color=BLUE, alpha=0.55)
     below.set_yscale("log")
     below.set_ylim(min(0.5, counts.min() / 2), 6 * counts.max())
-    below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else ""))
+    least = counts.min() / 2
+    below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value >= least else ""))
     below.yaxis.set_minor_formatter(NullFormatter())  # else of few examples powers of ten
     for centre, count in zip((found.low + found.high) / 2, counts, strict=True):
         words = f"{count:,.4g}" if count < 10_000 else f"{count / 1000:.0f}k"
         below.annotate(words, (centre, count), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
-    label(below, "confidence: probability of the predicted class", "examples")
+    examples = "examples" if weights is None else "examples, by weight"
+    label(below, "confidence: probability of the predicted class", examples)
     lowest = found.low.min()
     below.set_xlim(0 if lowest < 0.35 else lowest - 0.02, 1.005)
     examples = "1 example" if len(labels) == 1 else f"{len(labels):,} examples"

@@ -1,7 +1,7 @@
 """Checks before a training starts: types, shapes, lengths, values and scales of the data."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import torch
@@ -14,11 +14,12 @@ from pyrobbb._support.distribution_parts import is_masked, on_real_line, univari
 from pyrobbb._support.model_inputs import check_rows, first_output, observed
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
-from pyrobbb.bnn import BayesianNetwork, network_with
+from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.dataset import Split, scattered
 from pyrobbb.data.mapped import Mapped
-from pyrobbb.posterior import Posterior
+from pyrobbb.draws import one_draw
+from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.predictive import ValuePrediction
 
 SEEN = 1000  # rows at most whose scale is checked
@@ -31,6 +32,8 @@ UNUSED = (
     "detaches or reads without gradients, so that no draw of them arrives"
 )
 FAR = 50.0  # standard deviations of the noise between targets and the network as the fit begins
+
+UNCHECKED = (ValueError, NotImplementedError)  # of a guide without draws yet, of a y without moments
 
 logger = logging.getLogger(__name__)
 
@@ -125,26 +128,35 @@ def _warn_of_inputs(x: Tensor) -> None:
 
 
 def _warn_of_targets(model: BayesianNetwork, guide: nn.Module, seen: Split) -> None:
-    """Log a likely mistake: targets far from the guide's mean network, relative to the likelihood's noise."""
-    with torch.no_grad(), evaluating(model), isolated(device=seen.x.device):
-        try:
-            # not the network's own weights: where a fit continues, the noise is that of trained ones
-            means = Posterior([(model, guide)]).mean_weights()
-            distribution = model.observation(model.apply_network(means, seen.x), means)
+    """Log a likely mistake: targets far from the network, relative to the likelihood's noise.
+
+    From the untrained network, and, as the fit may continue another, from a draw of the guide.
+    """
+    ratios = []
+    with torch.no_grad(), evaluating(model), isolated(device=seen.x.device), suppress(*UNCHECKED):
+        for weights in _starts(model, guide):
+            distribution = model.observation(model.apply_network(weights, seen.x), weights)
             one = univariate(distribution)
             if not on_real_line(one):  # counts, or times, which are not to be standardised
                 return
             off = (model.encoded(distribution, seen.y).double() - one.mean).square().mean().sqrt()
-            ratio = float(off / one.stddev.double().square().mean().sqrt())
-        except (ValueError, NotImplementedError):  # a guide without draws yet, a y without these moments
-            return
-    if ratio > FAR:
+            ratios.append(float(off / one.stddev.double().square().mean().sqrt()))
+    if (ratio := min(ratios, default=0.0)) > FAR:
         logger.warning(
             "the network begins %.3g standard deviations of the likelihood's noise away from y: "
             "standardise y (for a table, with likelihoods.in_units(likelihood, data.spec)), or start from a "
             "larger noise scale",
             ratio,
         )
+
+
+def _starts(model: BayesianNetwork, guide: nn.Module) -> Iterator[Weights]:
+    """The network's own weights, and a draw of the guide."""
+    # a latent noise at its prior's median: a draw may be as small as it likes
+    latents = FlatGuide(model).loc_and_scale()[0] if model.other_latents else {}
+    yield {**latents, **model.initial()}
+    if model.latents:
+        yield one_draw((model, guide), (0, 0, 0))
 
 
 def _warn_of_probabilities(model: BayesianNetwork, x: Tensor) -> None:

@@ -51,7 +51,6 @@ class Guarded(Progress):
 
     def __init__(self, shown: Progress) -> None:
         self.shown = shown
-        self.trivial: float | None = None
 
     @classmethod
     def of(cls, shown: Progress | bool | None) -> Guarded:
@@ -67,11 +66,18 @@ class Guarded(Progress):
             logger.warning("the display %s failed and is now off: %r", name, error)
 
     def about(self, chain: int, bound: bool, trivial: Callable[[], float | None]) -> None:
-        if type(self.shown) is Silent:
-            return
-        if chain == 0 or self.trivial is None:  # it is the same for all chains
-            self.trivial = trivial()  # unguarded: it reads the data, whose errors are the training's
-        self._show("about", chain, bound, lambda: self.trivial)
+        failures = []
+
+        def asked() -> float | None:
+            try:
+                return trivial()
+            except Exception as error:  # it reads the data, whose errors are the training's
+                failures.append(error)
+                return None
+
+        self._show("about", chain, bound, asked)
+        if failures:
+            raise failures[0]
 
     start = partialmethod(_show, "start")
     step = partialmethod(_show, "step")
@@ -99,7 +105,9 @@ class Printed(Progress):
         self.last_line = -math.inf
 
     def about(self, chain: int, bound: bool, trivial: Callable[[], float | None]) -> None:
-        self.bound, self.trivial = bound, trivial()
+        self.bound = bound
+        if chain == 0 or self.trivial is None:  # it is the same for all chains
+            self.trivial = trivial()
 
     def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
         self.first, self.epochs, self.told = epoch + done / steps, epochs, -math.inf

@@ -51,7 +51,7 @@ class Training(Resumable):
         Ctrl-C and SIGTERM end it after the current step, with a checkpoint.
 
         Raises:
-            NonFiniteLossError: If the free energy becomes infinite or NaN.
+            NonFiniteLossError: If the loss becomes infinite or NaN.
             LostProcessError: If another process that trains with this one ended.
             BlockingIOError: If another training writes to the same folder.
             OSError: If a checkpoint cannot be written; earlier ones stay.
@@ -141,8 +141,8 @@ def _warn_of_one_start(trainings: Sequence[Training]) -> None:
     if all(len(compatibility.unchanged(first, other)) == len(first) for other in others):
         logger.warning(
             "all %d chains start from the same weights, so that they agree (R-hat) says little: for "
-            "independent restarts pass a function that makes the model instead of the model, or a guide "
-            "whose init_loc draws, such as kaiming",
+            "independent restarts pass a function that makes the model, not a model, and let the guide start "
+            "from its network or from a draw",
             len(trainings),
         )
 
@@ -208,7 +208,7 @@ def fit(
 
     Raises:
         CheckpointError: If the checkpoint belongs to another network, guide or data set.
-        NonFiniteLossError: If the free energy becomes infinite or NaN.
+        NonFiniteLossError: If the loss becomes infinite or NaN.
         TypeError: If there is no option of that name.
         ValueError: If an option, the data, the model or the guide does not fit.
         BlockingIOError: If another training writes to the same folder.

@@ -5,13 +5,14 @@ Run as a program, with the project on the path, it writes tests/support/files/po
 
 import logging
 import os
-from pathlib import Path
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from commands import interpreter
-from paths import FILES
+from paths import FILES, ROOT
 from pyrobbb.evaluation import arviz_io
 
 DATA = FILES
@@ -288,11 +289,10 @@ if __name__ == "__main__":
     arviz_io.save(made, DATA / f"posterior_{arviz_io.ARVIZ_GENERATION}.nc")
 
 
-def test_where_arviz_can_make_no_cache_folder_it_gets_another(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
-    monkeypatch.setattr(
-        arviz_io, "import_module", lambda name: Path(os.environ["XDG_CACHE_HOME"], name).mkdir()
-    )
-    arviz_io.import_arviz()
-    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / "nowhere")
-    assert not (tmp_path / "nowhere").exists()
+def test_arviz_is_imported_without_a_home_that_can_be_written():
+    code = "import os; from pyrobbb.evaluation import arviz_io; arviz_io.import_arviz(); print(*os.environ)"
+    env = {key: value for key, value in os.environ.items() if key != "XDG_CACHE_HOME"}
+    env |= {"HOME": "/dev/null", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "XDG_CACHE_HOME" not in done.stdout

@@ -168,14 +168,15 @@ def test_posteriors_are_compared_where_the_observations_are_the_same(tmp_path):
     assert "az.compare" in said
 
 
-def test_other_numbers_of_the_same_configuration_are_another_run(tmp_path):
+def test_other_numbers_of_the_same_configuration_and_seed_are_named(tmp_path):
     for name, value in (("before", 29.13), ("again", 29.13), ("changed", 23.1)):
         write(tmp_path / name, config(1), value)
     write(tmp_path / "unfinished", config(1))
     words = summarise.summarise(tmp_path)
-    assert f"best run: {tmp_path / 'changed'}, validation error (%) 23.1" in words
-    assert len(json.loads((tmp_path / "record.json").read_text())["runs"]) == 2
-    assert "another one has, with other numbers, as data or code changed: 1" in words
+    assert f"best run: {tmp_path / 'again'}, validation error (%) 29.13" in words
+    assert len(json.loads((tmp_path / "record.json").read_text())["runs"]) == 1
+    assert "not counted, since another run has the configuration and the seed, though" in words
+    assert "data, code, device or number of processes: changed\n" in words
     assert "folders that repeat the run of another and are not counted again: 2" in words
 
 

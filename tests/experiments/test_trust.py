@@ -16,8 +16,8 @@ from experiments import analyse
 from experiments._runner.build import ConfigError, build
 from experiments._runner.compose import compose, declared
 from experiments._runner.folder import claim
-from experiments._runner.reopen import reopen
-from experiments._runner.trust import fixed, strangers
+from experiments._runner.reopen import fixed, reopen
+from experiments._runner.trust import strangers
 from experiments.paper import pruning
 from paths import ROOT
 from pyrobbb._support.checkpoint import CheckpointError

@@ -225,7 +225,9 @@ def test_a_parameter_that_nobody_would_train_is_refused(prior: priors.Prior) -> 
 
 
 def test_hyperparameters_in_a_plate_are_refused() -> None:
-    message = r"the prior's site 'scale' has batch shape \(3,\); .* with \.expand\(\(3,\)\)\.to_event\(1\)"
+    message = (
+        r"the prior samples 'scale' in a plate, of shape \(3,\); .* with \.expand\(\(3,\)\)\.to_event\(1\)"
+    )
     with pytest.raises(ValueError, match=message):
         BayesianNetwork(nn.Linear(3, 2, bias=False), ScaleOfInputs(), GAUSS, 12)
 
