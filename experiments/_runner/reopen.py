@@ -103,7 +103,7 @@ def check_finished(folder: Path, config: DictConfig) -> None:
 def fixed(config: DictConfig) -> bool:
     """Whether all is the library's: its parts, on data that are the same wherever they lie."""
     data = str(config.data.get("_target_")).removeprefix("pyrobbb.data.")
-    return data in CHECKED and not strangers(OmegaConf.to_container(config))
+    return data in CHECKED and not strangers(OmegaConf.to_container(config, resolve=True))
 
 
 def compare(folder: Path, check: Callable[[], object]) -> None:
