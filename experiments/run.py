@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import sys
 import warnings
 from collections.abc import Collection
@@ -80,7 +81,8 @@ def execute(
         with locked(folder):
             left = _draw(config, folder, finished=finished)
     except BlockingIOError:
-        print(f"note: no figures were drawn, as another process is working in {folder}", file=sys.stderr)
+        if any(_missing(config, folder)):
+            print(f"note: no figures were drawn, as another process is working in {folder}", file=sys.stderr)
     except OSError as error:
         if not finished or error.errno not in (errno.EROFS, errno.EACCES):
             raise
@@ -193,12 +195,12 @@ def main() -> None:
                 named = "=" not in argument or Path(argument).is_file()
                 if argument.endswith((".yaml", ".yml")) and named and argument[0] != "-":
                     arguments[i : i + 1] = own_file(argument)
-                    if "COMP_LINE" in os.environ:  # a shell asks what completes it; this is not Hydra's
-                        os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace(f" {argument}", "", 1)
                     break
             for before, argument in pairwise(["", *arguments]):
                 if not before.startswith("--"):  # whose value it may be
                     check_argument(argument)
+            if "COMP_LINE" in os.environ:  # a shell asks what completes it; a file's name is not Hydra's
+                os.environ["COMP_LINE"] = re.sub(r" [^ =]+\.ya?ml(?= )", "", os.environ["COMP_LINE"])
             multirun = ("-m", "--multirun")  # which Hydra takes first or last alone
             sys.argv[1:] = sorted(arguments, key=lambda word: word not in multirun)
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints many lines, and exits, itself
