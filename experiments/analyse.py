@@ -69,9 +69,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         drawn["learning_curves"] = _learning_curves(metrics, rows)
     # of every run, so the last: see has_figures
     prior = prior_density(config["prior"])
-    under = "the posterior" if prior is None else "prior and posterior"
-    title = f"Weights{which} under {under}, and the same by order of magnitude"
-    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior, title=title)
+    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior, which=which)
     target = folder / "figures"
     target.mkdir(exist_ok=True)
     paths = []

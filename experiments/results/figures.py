@@ -88,16 +88,8 @@ def bound(record: Record) -> Figure:
             path.sort(key=lambda row: row["rate"])
             x = [row["free_energy"] - row["trivial_free_energy"] for row in path]
             y = [row["test_error"] for row in path]
-            axes.plot(
-                x,
-                y,
-                f"{marker}-",
-                color=colour,
-                lw=1,
-                ms=5.5,
-                mew=0,
-                label=f"{PRIORS.get(prior, prior)}, {network}",
-            )
+            name = f"{PRIORS.get(prior, prior)}, {network}"
+            axes.plot(x, y, f"{marker}-", color=colour, lw=1, ms=5.5, mew=0, label=name)
             axes.plot(x[:1], y[:1], marker, color="white", mec=colour, mew=1, ms=5.5)  # the least rate
     label(axes, "free energy less that of ignoring the inputs (nats per datum)", "test error (%)")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

@@ -255,12 +255,12 @@ def check_rebuilt(what: str, prior: Any) -> None:
         made = type(prior)(**given, validate_args=False)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{what} cannot be rebuilt from its parameters: {error}") from error
-    try:
-        with isolated(device=own_tensor(prior).device), torch.no_grad():
+    with isolated(device=own_tensor(prior).device), torch.no_grad():
+        try:
             w = prior.sample()
-            densities = made.log_prob(w), prior.log_prob(w)
-    except NotImplementedError:  # of a precision, say, in which torch draws no gamma
-        return
+        except NotImplementedError:  # torch draws no gamma of half precision; a half is in most supports
+            w = torch.full(prior.batch_shape, 0.5).to(own_tensor(prior))
+        densities = made.log_prob(w), prior.log_prob(w)
     # a parameter may be computed, and rounded, from what the prior holds
     if not torch.allclose(*densities, rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ValueError(

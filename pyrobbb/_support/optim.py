@@ -64,6 +64,12 @@ def trained(optimizer: Optimizer) -> list[nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
+def moments(optimizer: Optimizer) -> list[Tensor]:
+    """The tensors of its state, such as Adam's averages and counts of steps."""
+    values = (value for own in optimizer.state.values() for value in own.values())
+    return [value for value in values if isinstance(value, Tensor)]
+
+
 def set_gradient(parameter: Tensor, gradient: Tensor | None) -> None:
     """Leave `gradient` for the optimiser, in memory as the parameter lies there, as `backward` leaves it.
 

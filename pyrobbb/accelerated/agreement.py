@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.network_checks import buffers_kept
-from pyrobbb._support.optim import trained
+from pyrobbb._support.optim import moments, trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.compile import near
 from pyrobbb.accelerated.fast_step import FastStep, forget_gradients
@@ -78,8 +78,7 @@ def check_taken(
     Neither steps: parameters, moments, buffers of `model` and random states stay as they are, those of
     `generators` of their own among them.
     """
-    moments = [value for own in step.optimizer.state.values() for value in own.values()]
-    held = [value.detach() for value in (*trained(step.optimizer), *moments) if isinstance(value, Tensor)]
+    held = [value.detach() for value in (*trained(step.optimizer), *moments(step.optimizer))]
     before, share = [value.clone() for value in held], float(step.share)
     states = [generator.get_state() for generator in generators]
     each = []

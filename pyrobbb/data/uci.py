@@ -35,9 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Known:
-    """A table: its rows, its columns (the target is the last), the digest of its values, and features of
-    which each gives the same gap.
-    """
+    """A table: rows, columns (the target is the last), digest of its values, features that share a gap."""
 
     rows: int
     columns: int

@@ -18,6 +18,7 @@ def weight_histogram(
     draws: ArrayLike,
     prior_density: Density | None = None,
     *,
+    which: str = "",
     title: str | None = None,
 ) -> Figure:
     """Density of the weights, and of log10 |w|, where a scale mixture shows as two humps.
@@ -26,7 +27,8 @@ def weight_histogram(
         means: Posterior means of the weights, any shape.
         draws: Weights drawn from the posterior, any shape.
         prior_density: w -> p(w) for one weight, on arrays; left out where weights have several priors.
-        title: The caption.
+        which: Which weights, for the caption.
+        title: The caption, in place of the usual one.
 
     Raises:
         ValueError: No weights, or one that is not finite.
@@ -43,7 +45,7 @@ def weight_histogram(
     _by_magnitude(decades, samples, prior_density, reach, bins)
     linear.legend(loc="upper right")
     under = "the posterior" if prior_density is None else "prior and posterior"
-    caption(figure, title or f"Weights under {under}, and the same by order of magnitude")
+    caption(figure, title or f"Weights{which} under {under}, and the same by order of magnitude")
     return figure
 
 

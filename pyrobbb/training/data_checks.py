@@ -33,8 +33,6 @@ UNUSED = (
 )
 FAR = 50.0  # standard deviations of the noise between targets and the network as the fit begins
 
-UNCHECKED = (ValueError, NotImplementedError)  # of a guide without draws yet, of a y without moments
-
 logger = logging.getLogger(__name__)
 
 
@@ -133,7 +131,8 @@ def _warn_of_targets(model: BayesianNetwork, guide: nn.Module, seen: Split) -> N
     From the untrained network, and, as the fit may continue another, from a draw of the guide.
     """
     ratios = []
-    with torch.no_grad(), evaluating(model), isolated(device=seen.x.device), suppress(*UNCHECKED):
+    unknown = suppress(ValueError, NotImplementedError)  # a guide without draws yet, a y without moments
+    with torch.no_grad(), evaluating(model), isolated(device=seen.x.device), unknown:
         for weights in _starts(model, guide):
             distribution = model.observation(model.apply_network(weights, seen.x), weights)
             one = univariate(distribution)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.network_checks import buffers_kept
+from pyrobbb._support.optim import moments
 from pyrobbb._support.random_state import isolated, random_state
 from pyrobbb.accelerated import GraphStep
 from pyrobbb.accelerated.batched_step import NotBatchableError
@@ -110,10 +111,10 @@ class InterleavedChains(JointChains):
 
     def _tensors(self) -> list[Tensor]:
         """All that a step changes."""
-        moments = [s for chain in self.chains for own in chain.optimizer.state.values() for s in own.values()]
         modules = [module for chain in self.chains for module in (chain.model, chain.guide)]
         held = [value for module in modules for value in (*module.parameters(), *module.buffers())]
-        return [value.detach() for value in (*held, *moments) if isinstance(value, Tensor)]
+        held += [value for chain in self.chains for value in moments(chain.optimizer)]
+        return [value.detach() for value in held]
 
     def _state(self) -> tuple[list[Tensor], list[Tensor]]:
         values = [value.clone() for value in self._tensors()]

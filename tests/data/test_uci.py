@@ -115,12 +115,17 @@ def test_the_published_splits():
         assert len(set(test.tolist())) == len(test) == 31
 
 
-@pytest.mark.parametrize("name", list(module.KNOWN))
-def test_the_real_tables_where_they_are_at_hand(name: str):
+def at_hand(name: str) -> np.ndarray:
+    """The real table, or the test is skipped."""
     try:
-        values = obtain(name)
+        return obtain(name)
     except DataUnavailableError:
         pytest.skip(f"{name} is neither in PYROBBB_DATA nor in the cache")
+
+
+@pytest.mark.parametrize("name", list(module.KNOWN))
+def test_the_real_tables_where_they_are_at_hand(name: str):
+    values = at_hand(name)
     assert values.shape == (KNOWN[name].rows, KNOWN[name].columns)
 
 
@@ -144,10 +149,7 @@ def test_a_gap_split_tests_the_middle_third_by_a_feature(cache: Path, mirror: Mi
 
 @pytest.mark.parametrize("name", list(module.KNOWN))
 def test_which_features_give_the_same_gap_where_the_tables_are_at_hand(name: str):
-    try:
-        values = obtain(name)
-    except DataUnavailableError:
-        pytest.skip(f"{name} is neither in PYROBBB_DATA nor in the cache")
+    values = at_hand(name)
     tests = listed_gaps(name) or [gap_test(column) for column in values.T[:-1]]
     rows = [frozenset(test.tolist()) for test in tests]
     assert [KNOWN[name].first_gap(split) for split in range(len(rows))] == [rows.index(test) for test in rows]
@@ -155,10 +157,7 @@ def test_which_features_give_the_same_gap_where_the_tables_are_at_hand(name: str
 
 @pytest.mark.parametrize("name", ["concrete", "energy", "kin8nm", "naval", "power", "protein", "yacht"])
 def test_the_published_gaps_hold_the_middle_third_where_they_are_at_hand(name: str):
-    try:
-        values, listed = obtain(name), listed_gaps(name)
-    except DataUnavailableError:
-        listed = None
+    values, listed = at_hand(name), listed_gaps(name)
     if listed is None:
         pytest.skip(f"the gap splits of {name} are not in PYROBBB_DATA")
     assert len(listed) == KNOWN[name].columns - 1

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pyrobbb._support.optim import trained
+from pyrobbb._support.optim import moments, trained
 
 
 def adam(parameters: Any) -> torch.optim.Optimizer:
@@ -111,7 +111,4 @@ class FakeCuda:
         torch.set_rng_state(random)
 
     def state_of(self) -> list[Tensor]:
-        moments = [
-            v for o in self.state for s in o.state.values() for v in s.values() if isinstance(v, Tensor)
-        ]
-        return [p for optimizer in self.state for p in trained(optimizer)] + moments
+        return [t for optimizer in self.state for t in (*trained(optimizer), *moments(optimizer))]
