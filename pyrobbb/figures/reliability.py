@@ -64,7 +64,9 @@ def reliability(
     below.set_yscale("log")
     below.set_ylim(min(0.5, counts.min() / 2), 6 * counts.max())
     least = counts.min() / 2
-    below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}" if value >= least else ""))
+    below.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:,.10g}" if value >= least else "")
+    )
     below.yaxis.set_minor_formatter(NullFormatter())  # else of few examples powers of ten
     for centre, count in zip((found.low + found.high) / 2, counts, strict=True):
         words = f"{count:,.4g}" if count < 10_000 else f"{count / 1000:.0f}k"

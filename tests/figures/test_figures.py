@@ -281,6 +281,7 @@ def test_the_reliability_of_one_example_counts_in_whole_numbers():
     assert "1 example, 15 bins" in figure.get_suptitle()
     axis = figure.axes[1].yaxis
     assert not any(axis.get_minor_formatter().format_ticks(axis.get_minorticklocs()))
+    assert axis.get_major_formatter().format_ticks([1, 10_000]) == ["1", "10,000"]
 
 
 def test_uncertain_examples_are_sorted_and_coloured():
