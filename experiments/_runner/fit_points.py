@@ -36,6 +36,10 @@ from pyrobbb.training.trainer import NonFiniteLossError
 Result = dict[str, Any]
 
 
+class RefusedError(ValueError):
+    """The library does not fit this model with this method; the message is its reason."""
+
+
 class Kept(Result):
     """A result that was read back: a number that it lacks is an error of the file's."""
 
@@ -78,15 +82,33 @@ def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> Dict
     return new
 
 
-def once(config: DictConfig, make: Callable[[], Result]) -> Result:
-    """The result in the configuration's folder, which `make` makes if it is not there."""
+def once(config: DictConfig, make: Callable[[], Result], validation: Split | None = None) -> Result:
+    """The result in the configuration's folder, which `make` makes if it is not there.
+
+    A fit that is refused or diverges is a result too: the key `refused` or `stopped` holds the message.
+    `result.json` also keeps what it was made with; with `validation` in place of the data's own rows.
+
+    Raises:
+        ConfigError: If the data, or the user's own code, are not those of the earlier result.
+    """
     with claimed(config) as folder:
-        if found := Kept(folder / "result.json"):
+        found = Kept(folder / "result.json")
+        theirs = found.pop("made_with", {})  # which results of older versions lack
+        if theirs:
+            same = compatibility.check_same
+            compare(folder, lambda: same(_made_with(config, validation), theirs, found.path))
+        if found:
             return found
         with locked(folder):
             remove_partial_files(folder)
-            result = make()
-            write_json(folder / "result.json", result)
+            try:
+                result = make()
+            except RefusedError as error:
+                result = {"refused": str(error)}
+            except NonFiniteLossError as error:
+                result = {"stopped": str(error)}
+            mine = {} if fixed(config) or "refused" in result else _made_with(config, validation)
+            write_json(folder / "result.json", {**result, "made_with": mine})
         return result
 
 
@@ -101,10 +123,8 @@ def fit_point(
 ) -> Result:
     """Fit one point and measure it, or read the earlier measurements.
 
-    A loss that becomes infinite or NaN is a result too: the key `stopped` holds the message, and
-    `stopped_epoch`, `stopped_step` and `stopped_share` (of the epoch's steps) say where.
-
-    `result.json` also keeps what it was made with.
+    Of a loss that becomes infinite or NaN `stopped_epoch`, `stopped_step` and `stopped_share` (of the epoch's
+    steps) say where.
 
     Args:
         config: From `compose`, with a `folder` of the point's own.
@@ -126,9 +146,6 @@ def fit_point(
         training = run.training(
             data, folder=folder, progress=progress, validation=validation, callbacks=callbacks
         )
-        made_with = (
-            {} if fixed(config) else _made_with(run, data, validation)
-        )  # before training changes parts
         training.resume()
         result: Result = {}
         try:
@@ -148,25 +165,17 @@ def fit_point(
             "epochs": [row.epoch for row in rows],
             "validation_errors": [row.validation_error for row in rows],
             "free_energies": [row.free_energy for row in rows],
-            "made_with": made_with,
         }
 
-    result = once(config, made)
-    theirs = result.pop("made_with", {})  # which results of older versions lack
-    if theirs and isinstance(result, Kept) and not fixed(config):
-        compare(
-            folder,
-            lambda: compatibility.check_same(
-                _made_with(run, load(config.data), validation), theirs, result.path
-            ),
-        )
+    result = once(config, made, validation)
     if not keep:
         checkpoint.remove(folder / "chain-0.pt")
     return result
 
 
-def _made_with(run: Run, data: Dataset, validation: Split | None) -> dict[str, Any]:
+def _made_with(config: DictConfig, validation: Split | None) -> dict[str, Any]:
     """What identifies a point's data and its model, in addition to the configuration."""
+    run, data = build(config), load(config.data)
     with isolated(run.seed):
         model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec))
     found = compatibility.model(model) | compatibility.data(data.train, validation or data.validation)

@@ -17,12 +17,12 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from experiments._runner.build import ConfigError
-from experiments._runner.fit_points import Result, load
+from experiments._runner.fit_points import Result, load, once
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods
 from experiments.scoreboard.compare import Row, notes, reason, rows_of, spent
-from experiments.scoreboard.points import kept, said, timed
+from experiments.scoreboard.points import said, timed
 from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
@@ -163,7 +163,7 @@ def functions(model: Model, method: str, config: DictConfig) -> Result:
             np.savez(file, f=f.astype(np.float32))
         return {"seconds": seconds, "chains": len(f)}
 
-    result = kept(config, made)
+    result = once(config, made)
     if reason(result):
         return result
     with np.load(path) as found:

@@ -17,12 +17,12 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor
 
-from experiments._runner.fit_points import Result, changed
+from experiments._runner.fit_points import Result, changed, once
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
 from experiments.scoreboard.compare import REFERENCE, Row, cell, lines_of, notes, rows_of, spent
-from experiments.scoreboard.points import kept, said, scored, timed
+from experiments.scoreboard.points import said, scored, timed
 from experiments.tutorial.mnist_uncertainty import noise_images
 from pyrobbb._support import checks
 from pyrobbb.data import FashionMNIST
@@ -120,7 +120,7 @@ def settled(
         each = [(dict(trial), score if score > -math.inf else None) for score, trial in tried]
         return {"tried": [{"keys": keys, "log_likelihood": score} for keys, score in each]}
 
-    result = kept(config, made)
+    result = once(config, made)
     return result.get("tried", [{"keys": {}}])
 
 
@@ -210,7 +210,7 @@ def point(
         some = {name: x[: chosen.images] for name, x in outsiders(chosen.quick).items()}
         return {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds, "tried": tried}
 
-    return kept(config, made)
+    return once(config, made)
 
 
 def report(record: Result) -> str:

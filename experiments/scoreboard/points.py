@@ -1,10 +1,10 @@
 """One point: a method on one model and one data set, fitted, measured and kept in a folder of its own.
 
-A point that is finished is read back. What the library refuses is a result too, with its reason.
+What the library refuses is a result too, with its reason.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, isfinite
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner.build import build
-from experiments._runner.fit_points import Result, changed, load, once
+from experiments._runner.fit_points import RefusedError, Result, changed, load
 from experiments.scoreboard import methods
 from experiments.scoreboard.compare import reason
 from pyrobbb._support.device import best_device
@@ -24,10 +24,6 @@ from pyrobbb.inference import Laplace
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import NonFiniteLossError, posterior_of, train_all
-
-
-class RefusedError(ValueError):
-    """The library does not fit this model with this method; the message is its reason."""
 
 
 def fitted(config: DictConfig, *, keep: bool = False, around: str = "") -> tuple[Run, Dataset, Posterior]:
@@ -65,20 +61,6 @@ def timed(config: DictConfig, *, around: str = "") -> tuple[Run, Dataset, Poster
     began, resumed = perf_counter(), any(Path(config.folder).glob("chain-*.pt"))
     run, data, posterior = fitted(config, keep=True, around=around)
     return run, data, posterior, None if resumed else perf_counter() - began
-
-
-def kept(config: DictConfig, measure: Callable[[], Result]) -> Result:
-    """The result in the configuration's folder, which `measure` makes if it is not there, or says why not."""
-
-    def made() -> Result:
-        try:
-            return measure()
-        except RefusedError as error:
-            return {"refused": str(error)}
-        except NonFiniteLossError as error:
-            return {"stopped": str(error)}
-
-    return once(config, made)
 
 
 def scored(

@@ -15,12 +15,12 @@ from time import perf_counter
 from omegaconf import DictConfig
 
 from experiments._runner.build import ConfigError
-from experiments._runner.fit_points import Result
+from experiments._runner.fit_points import Result, once
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
 from experiments.scoreboard.compare import REFERENCE, Row, cell, distinct, lines_of, notes, rows_of, spent
-from experiments.scoreboard.points import fitted, kept, said, scored
+from experiments.scoreboard.points import fitted, said, scored
 from pyrobbb._support import checks
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.uci import KNOWN
@@ -208,7 +208,7 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
         ]
         return {**scores, "seconds": seconds, "seconds_choosing": choosing, "trials": tried}
 
-    result = kept(configs[0], made)
+    result = once(configs[0], made)
     there = [
         {key: value for key, value in one.items() if key != "log_likelihood"}
         for one in result.get("trials", settings)

@@ -10,6 +10,7 @@ import torch
 from omegaconf import OmegaConf
 
 from experiments._runner.build import ConfigError
+from experiments._runner.fit_points import _load
 from experiments.results.records import Records
 from experiments.scoreboard import regressions
 from experiments.scoreboard.__main__ import main, report
@@ -18,6 +19,8 @@ from experiments.scoreboard.compare import cell, difference, distinct
 from experiments.scoreboard.detection import turned
 from experiments.scoreboard.methods import METHODS
 from experiments.scoreboard.published import GAP, OF_SPLITS, SOURCES, STANDARD, beside
+from pyrobbb.data import NoisySine
+from pyrobbb.data.dataset import Dataset
 
 
 def test_regressions_choose_on_validation_rows_and_keep_a_record(
@@ -46,6 +49,24 @@ def test_regressions_choose_on_validation_rows_and_keep_a_record(
     assert printed == report(record) + "\n"
     assert printed in said
     assert main(words)["rows"] == record["rows"]  # finished points are read back
+
+
+def test_a_result_of_other_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "methods=[plain network,SWAG]"
+    words = ["part=regressions", "quick=true", "splits=[0]", "trials=1", names, f"folder={tmp_path}"]
+    assert "made_with" not in main(words)["rows"][0]
+    load = NoisySine.load
+
+    def other(self: NoisySine) -> Dataset:
+        data = load(self)
+        data.train.y.neg_()
+        return data
+
+    monkeypatch.setattr(NoisySine, "load", other)
+    _load.cache_clear()
+    with pytest.raises(ConfigError, match=r"plain network/result\.json was made with other training data"):
+        main(words)
+    _load.cache_clear()
 
 
 def test_layers_and_noise_are_chosen_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
