@@ -4,35 +4,33 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from experiments._runner.build import free_to_change
 from experiments._runner.folder import DEFAULTS, check_numbers, read_config, read_json
-from experiments._runner.sweep import ERROR, UNRANKED, objective
+from experiments._runner.sweep import ERROR, objective
 from pyrobbb._support.settings import flat
 from pyrobbb._support.text import one_line
 from pyrobbb.training import history
 
 OF_A_RUN = {"data", "model", "prior", "likelihood", "guide", "optim", "seed"}
 TARGET = "_target_"
+SHOWN = (  # of its metrics, in the table
+    "validation.error", "validation.rmse", "validation.nll", "free_energy", "trivial_free_energy",
+    "train_loss", "train_seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run: `error` says why it has no metrics, and `failed` that it will not get any."""
+    """One run, `finished`, `failed` or `unfinished`: `error` says why it has no metrics."""
 
     folder: Path
     config: dict[str, Any]  # flat, {"prior.sigma": 1.0}
+    state: str
     metrics: dict[str, Any] = field(default_factory=dict)
     error: str = ""
-    failed: bool = False
-
-    @property
-    def state(self) -> str:
-        """`finished`, `failed` or `unfinished`."""
-        return "finished" if self.metrics else "failed" if self.failed else "unfinished"
 
     @property
     def measure(self) -> str:
@@ -112,30 +110,16 @@ def _read(folder: Path) -> RunFolder | None:
             return None
         metrics = read_json(folder / "metrics.json")
         if metrics:
-            _check_finite(metrics)
+            check_numbers(metrics, finite=SHOWN)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return RunFolder(folder, {}, error=f"cannot be read ({one_line(error)})", failed=True)
+        return RunFolder(folder, {}, "failed", error=f"cannot be read ({one_line(error)})")
     config = (DEFAULTS if whole else {}) | flat(asked)  # of a run that is older than a key, what it stood for
     if metrics:
-        return RunFolder(folder, config, metrics)
+        return RunFolder(folder, config, "finished", metrics)
     if "error" in left:
-        return RunFolder(folder, config, error=str(left["error"]), failed=True)
-    return RunFolder(folder, config, error=f"after epoch {_epoch(folder)} of {config.get('epochs')}")
-
-
-def _check_finite(metrics: dict[str, Any]) -> None:
-    """ValueError unless what the table shows of a run is a finite number."""
-    check_numbers(metrics)
-    name, value = objective(metrics)
-    shown = {} if name == UNRANKED else {name: value}
-    shown["train_seconds"] = metrics.get("train_seconds", 0.0)
-    shown["validation nll"] = metrics.get("validation", {}).get("nll", 0.0)
-    for key in ("free_energy", "trivial_free_energy"):
-        if metrics.get(key) is not None:  # the second is not computed for every model
-            shown[key] = metrics[key]
-    for what, number in shown.items():
-        if not isfinite(number):
-            raise ValueError(f"{what} is {number!r}, not a finite number")
+        return RunFolder(folder, config, "failed", error=str(left["error"]))
+    said = f"after epoch {_epoch(folder)} of {config.get('epochs')}"
+    return RunFolder(folder, config, "unfinished", error=said)
 
 
 def _epoch(folder: Path) -> int:

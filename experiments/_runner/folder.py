@@ -1,9 +1,10 @@
 """One folder per run: its configuration, and whether what lies there may be resumed."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,11 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     return found
 
 
-def check_numbers(metrics: Mapping[str, Any]) -> None:
-    """ValueError unless what the commands show of a run are numbers, those of test and validation by name."""
+def check_numbers(metrics: Mapping[str, Any], finite: Collection[str] = ()) -> None:
+    """ValueError unless what the commands show of a run are numbers, those of test and validation by name.
+
+    Those that `finite` names, such as `validation.nll`, must be finite where they are there.
+    """
     for part in ("test", "validation"):
         if not isinstance(metrics.get(part, {}), dict):
             raise ValueError(f"{part} is {metrics[part]!r}, not numbers by name")
@@ -179,6 +183,8 @@ def check_numbers(metrics: Mapping[str, Any]) -> None:
         absent = value is None and key == "trivial_free_energy"  # which is not computed for every model
         if not absent and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"{key} is {value!r}, not a number")
+        if not absent and key in finite and not isfinite(value):
+            raise ValueError(f"{key} is {value!r}, not a finite number")
 
 
 def differences(config: DictConfig) -> list[str]:
