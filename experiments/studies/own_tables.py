@@ -18,7 +18,6 @@ draws=1000                                      weight draws of the predictive
 seed=1                                          of the fits
 """
 
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -33,6 +32,7 @@ from scipy.stats import norm
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import command
+from experiments._runner.folder import read_json
 from experiments._runner.study import Study
 from experiments._runner.tables import Writer, mean_sd, of_seeds, table
 from experiments.scoreboard.published import STANDARD
@@ -193,10 +193,9 @@ def measure(name: str, folder: Path, chosen: Settings) -> dict[str, list[Any]]:
             for method, score in {**own, **others(name, data.spec.task)}.items():
                 kept = place / f"{method}.json".replace(" ", "-")
                 if method in own or not kept.exists():
-                    made = score(data)
                     make_folder(place)
-                    write_json(kept, asdict(made), indent=None)
-                found.setdefault(method, []).append(json.loads(kept.read_text()))
+                    write_json(kept, asdict(score(data)), indent=None)
+                found.setdefault(method, []).append(read_json(kept))
     return found
 
 
