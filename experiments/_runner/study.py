@@ -12,8 +12,8 @@ def main(arguments):
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from experiments._runner.command import part_of, place, refuse, settings
 from experiments._runner.record import command_line, write_record
+from pyrobbb._support import checks
 from pyrobbb._support.files import make_folder, replacing
 from pyrobbb.figures.style import save
 
@@ -46,6 +47,8 @@ class Study(Generic[S]):
         parts: Settings that choose a part of the study: its tables and figures have a folder within.
         named: Settings that change the fits, so that another value means another folder.
         small: The overrides of `quick=true`.
+        choices: What some settings may name: one of these, or a list of some.
+        counts: Settings that are whole numbers of at least 1.
     """
 
     module: str
@@ -56,10 +59,17 @@ class Study(Generic[S]):
     parts: Sequence[str] = ()
     named: Sequence[str] = ()
     small: Sequence[str] = SMALL
+    choices: Mapping[str, Collection[str]] = field(default_factory=dict)
+    counts: Sequence[str] = ()
 
     def begin(self, arguments: Sequence[str]) -> tuple[S, list[str], Outputs]:
         """The settings, the overrides for every run, and where results go."""
         chosen, rest = settings(self.settings, arguments)
+        for key, names in self.choices.items():
+            value = getattr(chosen, key)
+            checks.each_of(key, [value] if isinstance(value, str) else value, names)
+        for key in self.counts:
+            checks.count(key, getattr(chosen, key))
         usual, quick = self.settings(), getattr(chosen, "quick", False)
         default = f"runs/{self.name}".format(**vars(chosen)) + ("/quick" if quick else "")
         differing = (key for key in self.named if getattr(chosen, key) != getattr(usual, key))

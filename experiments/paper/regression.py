@@ -27,7 +27,6 @@ from experiments._runner.compose import compose, fitted
 from experiments._runner.study import Study
 from experiments.paper.regression_report import figure, report
 from pyrobbb import priors
-from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import PaperCurve
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
@@ -63,9 +62,6 @@ class Settings:
     nuts_draws: int = 100
     nuts_depth: int = 6
 
-    def __post_init__(self) -> None:
-        checks.each_of("priors", self.priors, PRIORS)
-
 
 STUDY = Study(
     "experiments.paper.regression",
@@ -74,6 +70,7 @@ STUDY = Study(
     sets=("prior", "likelihood", "chains", "together", "seed", "inference"),
     instead="say priors=[...] or nuts_...; the seeds are 1 to 5, and all networks say a mean and a noise",
     parts=("priors",),
+    choices={"priors": PRIORS},
 )
 
 

@@ -23,7 +23,6 @@ from experiments._runner.reopen import reopen
 from experiments._runner.side_by_side import train_side_by_side
 from experiments._runner.study import Outputs, Study
 from experiments.paper.table1_report import DECLARED, NEAR_ZERO, figure2, figure3, report
-from pyrobbb._support import checks
 from pyrobbb._support.files import write_text
 from pyrobbb.training import history
 from pyrobbb.training.progress import Printed
@@ -54,16 +53,15 @@ STUDY = Study(
     sets=("seed", "model"),
     instead="say seeds=[...] or widths=[...]",
     named=("epochs", "draws", "validation_draws"),
+    choices={"form": DECLARED.forms, "rows": DECLARED.rows},
 )
 
 
 def choose(asked: Part, rest: list[str]) -> Part:
     """The requested form, with the changes from the command line."""
-    checks.one_of("form", asked.form, DECLARED.forms)
     given = {key: value for key, value in asdict(asked).items() if value not in (None, [])}
     form: Any = OmegaConf.to_container(DECLARED.forms[asked.form])
     part = Part(**{**form, **given})
-    checks.each_of("rows", part.rows, DECLARED.rows)
     absent = [key for key in map(key_of, rest) if key.partition(".")[0] in {*DECLARED.rows} - {*part.rows}]
     if absent:
         raise ConfigError(f"{absent[0]}: its row was not requested; rows are {', '.join(part.rows)}")

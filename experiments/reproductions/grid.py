@@ -28,7 +28,6 @@ from experiments._runner.fit_points import Fitted, Result, changed, fit_points
 from experiments._runner.study import Study
 from experiments.reproductions.grid_points import PRESETS, Point, points
 from experiments.reproductions.grid_report import figures, report, table_of
-from pyrobbb._support import checks
 
 
 @dataclass
@@ -39,10 +38,6 @@ class Settings:
     top: int = 5
     quick: bool = False
 
-    def __post_init__(self) -> None:
-        checks.one_of("preset", self.preset, PRESETS)
-        checks.count("top", self.top)
-
 
 STUDY = Study(
     "experiments.reproductions.grid",
@@ -50,6 +45,8 @@ STUDY = Study(
     Settings,
     sets=("prior", "optim.lr", "samples"),
     instead="its points are prior, rate and samples; see preset=",
+    choices={"preset": PRESETS},
+    counts=("top",),
 )
 
 

@@ -29,7 +29,6 @@ from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_points
 from experiments._runner.study import Study
 from experiments._runner.tables import Writer, table
-from pyrobbb._support import checks
 from pyrobbb.figures.style import CHAINS, caption, label, new_figure, styled
 
 DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -49,9 +48,6 @@ class Settings:
     groups: list[str] = field(default_factory=lambda: list(GROUPS))
     quick: bool = False
 
-    def __post_init__(self) -> None:
-        checks.each_of("groups", self.groups, GROUPS)
-
 
 STUDY = Study(
     "experiments.reproductions.training_choices",
@@ -60,6 +56,7 @@ STUDY = Study(
     sets=OF_LINES,
     instead="its lines are made of these; python -m experiments.run takes any",
     parts=("groups",),
+    choices={"groups": GROUPS},
 )
 
 

@@ -23,7 +23,6 @@ from experiments._runner.tables import table
 from experiments.scoreboard import methods
 from experiments.scoreboard.compare import Row, notes, reason, rows_of, spent
 from experiments.scoreboard.points import said, timed
-from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
 from pyrobbb.evaluation.distances import symmetric_difference, total_variation
@@ -110,12 +109,6 @@ class Settings:
     draws: int = 500
     quick: bool = False
 
-    def __post_init__(self) -> None:
-        checks.each_of("models", self.models, MODELS)
-        checks.each_of("methods", self.methods, methods.METHODS)
-        for name in ("steps", "chains", "draws"):
-            checks.count(name, getattr(self, name))
-
 
 STUDY = Study(
     "experiments.scoreboard part=agreement",
@@ -126,6 +119,8 @@ STUDY = Study(
     parts=("models",),
     named=("steps", "chains", "draws"),
     small=("inference.warmup=5", "inference.draws=10"),
+    choices={"models": MODELS, "methods": methods.METHODS},
+    counts=("steps", "chains", "draws"),
 )
 
 

@@ -24,7 +24,6 @@ from experiments.scoreboard import methods, published
 from experiments.scoreboard.compare import REFERENCE, Row, cell, lines_of, notes, rows_of, spent
 from experiments.scoreboard.points import said, scored, timed
 from experiments.tutorial.mnist_uncertainty import noise_images
-from pyrobbb._support import checks
 from pyrobbb.data import FashionMNIST
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.images.notmnist import notmnist
@@ -72,12 +71,6 @@ class Settings:
     trials: int = 3
     quick: bool = False
 
-    def __post_init__(self) -> None:
-        checks.each_of("networks", self.networks, NETWORKS)
-        checks.each_of("methods", self.methods, methods.METHODS)
-        for name in ("epochs", "draws", "images", "trials"):
-            checks.count(name, getattr(self, name))
-
 
 CHOOSING = 1  # the seed that settings are chosen with, so that later seeds share what was chosen
 
@@ -90,6 +83,8 @@ STUDY = Study(
     parts=("networks", "seeds"),
     named=("epochs", "draws", "images", "trials"),
     small=(),
+    choices={"networks": NETWORKS, "methods": methods.METHODS},
+    counts=("epochs", "draws", "images", "trials"),
 )
 
 

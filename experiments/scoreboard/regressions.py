@@ -21,7 +21,6 @@ from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
 from experiments.scoreboard.compare import REFERENCE, Row, cell, distinct, lines_of, notes, rows_of, spent
 from experiments.scoreboard.points import fitted, said, scored
-from pyrobbb._support import checks
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.uci import KNOWN
 from pyrobbb.evaluation.crps import crps
@@ -70,12 +69,6 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.splits and not self.gaps:
             raise ValueError("splits and gaps are both empty: name at least one of either")
-        checks.one_of("network", self.network, NETWORKS)
-        checks.each_of("noises", self.noises, NOISES)
-        checks.each_of("tables", self.tables, KNOWN)
-        checks.each_of("methods", self.methods, methods.METHODS)
-        for name in ("steps", "trials", "draws"):
-            checks.count(name, getattr(self, name))
 
 
 STUDY = Study(
@@ -87,6 +80,8 @@ STUDY = Study(
     parts=("tables", "splits", "gaps"),  # the names of all methods are too long for a folder
     named=("network", "noises", "steps", "trials", "draws"),
     small=(),
+    choices={"network": NETWORKS, "noises": NOISES, "tables": KNOWN, "methods": methods.METHODS},
+    counts=("steps", "trials", "draws"),
 )
 
 

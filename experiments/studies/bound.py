@@ -31,7 +31,6 @@ from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_points
 from experiments._runner.study import Study
 from experiments._runner.tables import mean_sd, of_seeds, table
-from pyrobbb._support import checks
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.priors import Learned
@@ -88,10 +87,6 @@ class Settings:
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     quick: bool = False
 
-    def __post_init__(self) -> None:
-        checks.each_of("networks", self.networks, NETWORKS)
-        checks.each_of("priors", self.priors, PRIORS)
-
 
 STUDY = Study(
     "experiments.studies.bound",
@@ -100,6 +95,7 @@ STUDY = Study(
     sets=("seed", "prior", "model", "rates", "kl"),
     instead="say seeds=[...], rates=[...], temperatures=[...], starts=[...], priors=[...] or networks=[...]",
     parts=("networks", "priors", "rates", "temperatures", "starts", "seeds"),
+    choices={"networks": NETWORKS, "priors": PRIORS},
 )
 
 

@@ -29,7 +29,6 @@ from experiments._runner.fit_points import Fitted, Result, fit_point
 from experiments._runner.study import Study
 from experiments._runner.tables import Writer, estimate, mean_sd, of_seeds, table
 from experiments.scoreboard.compare import pairs, values
-from pyrobbb._support import checks
 from pyrobbb._support.files import replacing
 from pyrobbb.evaluation.metrics import classification_metrics
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
@@ -63,9 +62,6 @@ class Settings:
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     quick: bool = False
 
-    def __post_init__(self) -> None:
-        checks.each_of("recipes", self.recipes, RECIPES)
-
 
 STUDY = Study(
     "experiments.studies.recipes",
@@ -74,6 +70,7 @@ STUDY = Study(
     sets=("seed", "prior", "guide", "kl", "optim", "schedule", "estimator", "rates", "chains"),
     instead="say recipes=[...] or seeds=[...]",
     parts=("recipes", "seeds"),
+    choices={"recipes": RECIPES},
 )
 
 
