@@ -19,7 +19,7 @@ from experiments._runner.build import ConfigError, build, key_of
 from experiments._runner.command import command, part_of, refuse
 from experiments._runner.compose import compose
 from experiments._runner.folder import claimed, read_metrics
-from experiments._runner.reopen import reopen
+from experiments._runner.reopen import check_finished, reopen
 from experiments._runner.side_by_side import train_side_by_side
 from experiments._runner.study import Outputs, Study
 from experiments.paper.table1_report import DECLARED, NEAR_ZERO, figure2, figure3, report
@@ -127,7 +127,9 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
 def _trained(config: DictConfig) -> dict[str, Any]:
     run = build(config)
     with claimed(config) as folder:
-        if not (folder / "metrics.json").exists():
+        if (folder / "metrics.json").exists():
+            check_finished(folder, config)
+        else:
             run.execute(folder, Printed())
         return read_metrics(folder)
 

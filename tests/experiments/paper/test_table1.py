@@ -28,7 +28,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data import Spec
+from pyrobbb.data import Blobs, Spec
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.training.trainer import train
@@ -204,6 +204,21 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, mon
     assert json.loads((target / "record.json").read_text())["cells"] == cells
     with pytest.raises(ConfigError, match="holds a run with another configuration"):
         table1.main([*part, "rows=[sgd]", "batch_size=45", f"folder={tmp_path}"])
+
+
+def test_a_cell_of_other_data_is_refused(tmp_path, monkeypatch):
+    part = ["rows=[mixture]", "widths=[6]", "epochs=1", "draws=1", "seeds=[1]", *TINY, f"folder={tmp_path}"]
+    table1.main(part)
+    load = Blobs.load
+
+    def other(self):
+        data = load(self)
+        data.train.x.neg_()
+        return data
+
+    monkeypatch.setattr(Blobs, "load", other)
+    with pytest.raises(ConfigError, match=r"was made with other training data .*and the same command runs"):
+        table1.main(part)
 
 
 def test_on_cuda_the_seeds_of_table_1_are_trained_side_by_side(tmp_path, capfd, monkeypatch):
