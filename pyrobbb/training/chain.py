@@ -331,8 +331,7 @@ class Chain:
         """Log likely mistakes in data and options, which chains share: the first says it for all."""
         if self.chain:
             return
-        with isolated(device=self.device):
-            warn_of_data(self.model, self.guide, self.sample, table=self.of_table)
+        warn_of_data(self.model, self.guide, self.sample, table=self.of_table)
         if self.inference.steps:
             optim.warn_of_rounding(self.named)
         if self.inference.descends:

@@ -55,15 +55,17 @@ def check_tensors(part: str, split: Split) -> None:
 
 def check_data(model: BayesianNetwork, train: Split, validation: Split | None) -> None:
     """Raise ValueError if the model cannot be trained on the data: kinds, shapes, lengths and values."""
-    check_rows_stay_apart(model.network)  # by its layers; _check_rows_alone asks the network itself
+    check_rows_stay_apart(model.network)  # by its layers; below the network itself is asked
     for part, split in (("", train), ("validation ", validation)):
         if split is not None:
             check_rows(model, part, split.x, split.y)
-    _check_rows_alone(model, train.head(4))
-    _check_own_parameters(model, train.x[:4])
-    _check_own_slopes(model, train.x[:4])
-    unused, weights = _unused(model, train.x[:4]), model.initial().values()
-    if unused and len(unused) == sum(value.is_floating_point() for value in weights):
+    first = train.head(4)
+    with isolated(device=model.device):
+        with evaluating(model):
+            _check_output(model, first)
+            unused = _unused(model, first.x)
+        _check_in_training(own_copy(model), first.x)  # a call may then change buffers and counters
+    if unused and len(unused) == len(model.sites):
         raise ValueError(UNUSED.format(", ".join(unused)))
 
 
@@ -72,26 +74,20 @@ def warn_of_data(model: BayesianNetwork, guide: nn.Module, train: Split, *, tabl
 
     A `table` has standardised its inputs itself, but for those that are to come as they stand.
     """
-    if unused := _unused(model, train.x[:4]):
-        logger.warning("%s", UNUSED.format(", ".join(unused)))
-    _warn_of_probabilities(model, train.x[:20])
-    _warn_of_masks(model, train.x)
     seen = train.take(scattered(len(train), SEEN))  # the first rows of a sorted table lie far from 0
-    if not table:
-        _warn_of_inputs(seen.x)
-    if model.likelihood.prediction is ValuePrediction:
-        _warn_of_targets(model, guide, seen)
-
-
-def _warn_of_masks(model: BayesianNetwork, x: Tensor) -> None:
-    """Log what does not see a mask of the likelihood's."""
-    with isolated(device=x.device):
-        distribution = observed(model, first_output(model, "x", x))
-    if is_masked(distribution):
-        logger.warning(
-            "the likelihood masks some places, which then add nothing to the log-likelihood, but metrics and "
-            "warnings about residuals count every place: score such a model by its log_predictive"
-        )
+    with isolated(device=model.device), evaluating(model):
+        if unused := _unused(model, train.x[:4]):
+            logger.warning("%s", UNUSED.format(", ".join(unused)))
+        _warn_of_probabilities(model, train.x[:20])
+        if is_masked(observed(model, first_output(model, "x", train.x))):
+            logger.warning(
+                "the likelihood masks some places, which then add nothing to the log-likelihood, but metrics "
+                "and warnings about residuals count every place: score such a model by its log_predictive"
+            )
+        if not table:
+            _warn_of_inputs(seen.x)
+        if model.likelihood.prediction is ValuePrediction:
+            _warn_of_targets(model, guide, seen)
 
 
 def reach(rows: Split) -> float | None:
@@ -101,28 +97,22 @@ def reach(rows: Split) -> float | None:
 
 
 def _warn_of_inputs(x: Tensor) -> None:
-    """Log a likely mistake: inputs on a scale far from 1."""
-    if x.is_floating_point() and x.dim() == 2 and x.shape[1]:
-        scaled = x.double()
-        sizes = scaled.square().mean(0).sqrt()
-        largest = int(sizes.argmax())
-        if float(sizes[largest]) > LARGE or float(scaled.abs().max()) < SMALL:
-            logger.warning(
-                "x is not scaled: feature %d has a root mean square of %.3g, the largest of all; priors and "
-                "initial values expect about 1: subtract the mean, divide by the standard deviation",
-                largest,
-                float(sizes[largest]),
-            )
-        elif scaled.shape[1] <= FEW and len(x) > 1:
-            _warn_of_features(scaled)
-    elif x.is_floating_point() and x.dim() != 2:
-        size = float(x.double().square().mean().sqrt())
-        if size > LARGE or float(x.abs().max()) < SMALL:
-            logger.warning(
-                "x is not scaled: its root mean square is %.3g; priors and initial values expect about 1: "
-                "divide by the standard deviation, or pixels of 0 to 255 by 255",
-                size,
-            )
+    """Log a likely mistake: inputs on a scale far from 1, column by column where they have two dimensions."""
+    if not x.is_floating_point() or not x.numel():
+        return
+    table = x.dim() == 2
+    columns = x.double() if table else x.double().reshape(-1, 1)
+    sizes = columns.square().mean(0).sqrt()
+    largest, size = int(sizes.argmax()), float(sizes.max())
+    if size > LARGE or float(columns.abs().max()) < SMALL:
+        found = f"its root mean square is {size:.3g}"
+        instead = "divide by the standard deviation, or pixels of 0 to 255 by 255"
+        if table:
+            found = f"feature {largest} has a root mean square of {size:.3g}, the largest of all"
+            instead = "subtract the mean, divide by the standard deviation"
+        logger.warning("x is not scaled: %s; priors and initial values expect about 1: %s", found, instead)
+    elif table and x.shape[1] <= FEW and len(x) > 1:
+        _warn_of_features(columns)
 
 
 def _warn_of_targets(model: BayesianNetwork, guide: nn.Module, seen: Split) -> None:
@@ -132,7 +122,7 @@ def _warn_of_targets(model: BayesianNetwork, guide: nn.Module, seen: Split) -> N
     """
     ratios = []
     unknown = suppress(ValueError, NotImplementedError)  # a guide without draws yet, a y without moments
-    with torch.no_grad(), evaluating(model), isolated(device=seen.x.device), unknown:
+    with torch.no_grad(), unknown:
         for weights in _starts(model, guide):
             distribution = model.observation(model.apply_network(weights, seen.x), weights)
             one = univariate(distribution)
@@ -162,7 +152,7 @@ def _warn_of_probabilities(model: BayesianNetwork, x: Tensor) -> None:
     """Log a network for classes that ends in a softmax or sigmoid: its likelihood takes logits."""
     if model.likelihood.task != "classification":
         return
-    with torch.no_grad(), evaluating(model), isolated(device=x.device):
+    with torch.no_grad():
         output = model.apply_network(model.initial(), x)
     shares = bool(((output >= 0) & (output <= 1)).all())
     several = output.shape[-1] > 1
@@ -203,20 +193,15 @@ def _warn_of_features(x: Tensor) -> None:
 
 def _unused(model: BayesianNetwork, x: Tensor) -> list[str]:
     """The weights that the output has nothing to do with, as no draw of theirs reaches it."""
-    weights = {name: value.detach().clone() for name, value in model.initial().items()}
-    weights = {name: value.requires_grad_() for name, value in weights.items() if value.is_floating_point()}
-    if not weights:
-        return []
-    with torch.enable_grad(), evaluating(model), isolated(device=x.device):
-        output = model.apply_network(weights, x)
-        found: Sequence[Tensor | None] = [None] * len(weights)
-        if output.requires_grad:
-            found = _slopes(output.sum(), list(weights.values()))
+    weights = {name: value.detach().clone().requires_grad_() for name, value in model.initial().items()}
+    found = _slopes(model.apply_network(weights, x).sum(), list(weights.values()))
     return [name for name, slope in zip(weights, found, strict=True) if slope is None]
 
 
 def _slopes(value: Tensor, of: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    """The derivative of a value of the network's by each tensor; ValueError if there is none to take."""
+    """The derivative of a value of the network's by each tensor; ValueError if it cannot be taken."""
+    if not of or not value.requires_grad:
+        return (None,) * len(of)
     try:
         return torch.autograd.grad(value, of, allow_unused=True)
     except RuntimeError as error:
@@ -231,33 +216,21 @@ def _slopes(value: Tensor, of: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
 
 def _reaches_others(last: Tensor, rows: Tensor) -> bool:
     """Whether a value of the last row has slopes along the rows before it, however small."""
-    (slope,) = _slopes(last, [rows]) if last.requires_grad else (None,)
+    (slope,) = _slopes(last, [rows])
     return slope is not None and bool(slope[:-1].nan_to_num().any())
 
 
-def _has_slopes(model: BayesianNetwork, x: Tensor) -> bool:
+def _mixes_rows(model: BayesianNetwork, x: Tensor) -> bool:
     """Whether the last row's output has slopes along other rows, at a draw of the prior.
 
-    At the initial weights a layer may be 0, and rows may be equal: values alone would tell nothing then.
+    At the initial weights a layer may be 0, and rows may be equal: values alone would tell nothing then. Nor
+    would they under dropout, where slopes between rows are 0. These do not see what is detached, such as a
+    running mean.
     """
     if not x.is_floating_point():
         return False
-    weights = model.prior_draw()
-    with torch.enable_grad(), isolated(device=x.device):
-        x = x.detach().clone().requires_grad_()
-        last = model.apply_network({name: weights[name] for name in model.sites}, x)[-1].sum()
-        return _reaches_others(last, x)
-
-
-def _mixes_in_training(model: BayesianNetwork, x: Tensor) -> bool:
-    """Whether the last row's output has slopes along other rows in the layers' own modes.
-
-    Unlike values, slopes between rows are 0 under dropout, too. They do not see what is detached, such as a
-    running mean.
-    """
-    with suppress(RuntimeError, ValueError):  # a network may train that has no slopes by x
-        return _has_slopes(own_copy(model), x)  # a call in training mode may change buffers and counters
-    return False
+    x = x.detach().clone().requires_grad_()
+    return _reaches_others(model.apply_network(model.prior_draw(), x)[-1].sum(), x)
 
 
 def _near(one: Tensor, other: Tensor) -> bool:
@@ -265,42 +238,59 @@ def _near(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-2, atol=1e-3 * float(one.abs().max()))
 
 
-def _check_own_parameters(model: BayesianNetwork, x: Tensor) -> None:
-    """ValueError if the network does something else with drawn weights than with parameters like them."""
-    weights = model.initial()
-    with torch.no_grad(), evaluating(model):
-        with isolated(0, device=x.device):
-            drawn, again = (model.apply_network(weights, x) for _ in range(2))
-        with isolated(0, device=x.device):
-            plain = network_with(model, weights)(x)
-    if torch.equal(drawn, again) and not _near(drawn, plain):
+def _check_output(model: BayesianNetwork, first: Split) -> None:
+    """ValueError unless the output follows the drawn weights, and a row's output and likelihood that row."""
+    x, weights = first.x, model.initial()
+    with torch.no_grad():
+        output, again = (model.apply_network(weights, x) for _ in range(2))
+        alone = model.apply_network(weights, x[-1:])[0]
+        plain = network_with(model, weights)(x)
+    random = not torch.equal(output, again)  # a network with noise of its own cannot be compared
+    if (not random and not _near(alone, output[-1])) or _mixes_rows(model, x):
+        raise ValueError(
+            "the network's output for a row depends on the other rows of the batch, so there is no "
+            "likelihood per datum; is the batch its first dimension (batch_first=True for nn.LSTM)?"
+        )
+    if not random and not _near(output, plain):
         raise ValueError(
             "the network gives a different output with drawn weights than with parameters of the same "
             "values: its forward must not read parameters() or state_dict(), which do not contain drawn "
             "weights; refer to layers and weights by name"
         )
-
-
-def _check_own_slopes(model: BayesianNetwork, x: Tensor) -> None:
-    """ValueError if the gradient of drawn weights depends on those that lie in the network meanwhile.
-
-    What torch.utils.checkpoint computes again takes these, for most layers without a word. The layers are in
-    their own modes.
-    """
-    if not model.sites:
+    if random or model.other_latents:
         return
+    output = output.detach().requires_grad_()
+    distribution = model.observation(output)
+    if _reaches_others(distribution.log_prob(model.encoded(distribution, first.y))[-1], output):
+        raise ValueError(
+            "the likelihood of a row depends on the other rows of the batch; its distribution must depend "
+            "on that row's output alone, without a mean or sum over the first dimension"
+        )
+
+
+def _check_in_training(model: BayesianNetwork, x: Tensor) -> None:
+    """ValueError if layers in their own modes mix rows, or give drawn weights another gradient than theirs.
+
+    That is if it depends on the weights that lie in the network meanwhile. What torch.utils.checkpoint
+    computes again takes these, for most layers without a word. `model` is a copy, which is changed.
+    """
+    mixes = False
+    with suppress(RuntimeError, ValueError):  # a network may train that has no slopes by x
+        mixes = _mixes_rows(model, x)
+    if mixes:
+        raise ValueError(
+            "the network mixes the rows of a batch in training mode, so it has no likelihood per datum; call "
+            "network.eval(), or compute each row independently, as LayerNorm and GroupNorm do"
+        )
     draw = model.prior_draw()
     weights = model.with_padding({name: draw[name] for name in model.sites})
-    model = own_copy(model)  # a call in training mode may change buffers and counters
     outputs, slopes = [], []
     for lies in (model.initial(), weights):
         given = {name: value.clone().requires_grad_() for name, value in weights.items()}
-        with torch.enable_grad(), isolated(0, device=x.device):
+        with isolated(0, device=x.device):
             for name, value in model.initial().items():
                 value.copy_(lies[name])
             outputs.append(output := model.apply_network(given, x))
-            if not output.requires_grad:
-                return
             one = (output * torch.rand_like(output)).sum()  # the plain sum of a softmax has no slopes
             slopes.append(_slopes(one, list(given.values())))
     if not torch.equal(*outputs):  # a network with noise of its own cannot be compared
@@ -312,36 +302,3 @@ def _check_own_slopes(model: BayesianNetwork, x: Tensor) -> None:
                 f"drawn ones: torch.utils.checkpoint must not compute a part of it again later, when the "
                 f"drawn weights have left the network"
             )
-
-
-def _check_rows_alone(model: BayesianNetwork, first: Split) -> None:
-    """ValueError if a row's output changes with the rows before it: no likelihood per datum then."""
-    x = first.x
-    with torch.no_grad(), evaluating(model), isolated(device=x.device):
-        alone, again = (model.apply_network(model.initial(), x[-1:])[0] for _ in range(2))
-        beside = model.apply_network(model.initial(), x)[-1]
-    random = not torch.equal(alone, again)  # a network with noise of its own cannot be compared
-    moved = not random and not _near(alone, beside)
-    with evaluating(model):
-        moved = moved or _has_slopes(model, x)
-    if moved:
-        raise ValueError(
-            "the network's output for a row depends on the other rows of the batch, so there is no "
-            "likelihood per datum; is the batch its first dimension (batch_first=True for nn.LSTM)?"
-        )
-    if _mixes_in_training(model, x):
-        raise ValueError(
-            "the network mixes the rows of a batch in training mode, so it has no likelihood per datum; call "
-            "network.eval(), or compute each row independently, as LayerNorm and GroupNorm do"
-        )
-    if random or model.other_latents:
-        return
-    with torch.enable_grad(), evaluating(model), isolated(device=x.device):
-        output = model.apply_network(model.initial(), x).detach().requires_grad_()
-        distribution = model.observation(output)
-        depends = _reaches_others(distribution.log_prob(model.encoded(distribution, first.y))[-1], output)
-    if depends:
-        raise ValueError(
-            "the likelihood of a row depends on the other rows of the batch; its distribution must depend "
-            "on that row's output alone, without a mean or sum over the first dimension"
-        )
