@@ -29,7 +29,6 @@ from pyrobbb._support.network_checks import (
     copied,
     nothing_left,
     padding_rows,
-    train_tied_rows,
 )
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.likelihoods import Likelihood
@@ -104,7 +103,6 @@ class BayesianNetwork(Named):
         self.network = copied(network)
         self.batched = True  # until torch.vmap fails on the network
         self._padding = padding_rows(self.network)  # which row of each embedding pads, by the weights' name
-        train_tied_rows(self.network, self._padding)
         prior_modules = [getattr(self, part) for part in self._priors]
         # `_buffered`: the paths of the parameters, Bayesian or frozen, that are buffers now; the network may
         # have others, such as running means, which are no weights

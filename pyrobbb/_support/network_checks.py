@@ -174,36 +174,26 @@ def _of_a_call(value: Any) -> bool:
 
 
 def padding_rows(network: nn.Module) -> dict[str, int]:
-    """The padding row of each embedding, by the name of its weights.
+    """The padding row of each embedding, by the name of its weights; of other look-ups it is taken away.
 
-    Not of weights that another layer trains as well, such as an output layer that is tied to the embedding.
+    Of weights that another layer trains as well, such as an output layer that is tied to the embedding, no
+    row is padding: torch would leave out the gradient that comes through the embedding, and train the row
+    all the same. What the look-up computes stays as it was.
     """
     rows: dict[Tensor, set[int | None]] = {}
     for module in network.modules():
         for parameter in module.parameters(recurse=False):
-            found = rows.setdefault(parameter, set())
-            if isinstance(module, EMBEDDINGS) and parameter is module.weight:
-                found.add(module.padding_idx)
-            else:
-                found.add(None)
+            own = isinstance(module, EMBEDDINGS) and parameter is module.weight
+            rows.setdefault(parameter, set()).add(module.padding_idx if own else None)
+    for module in network.modules():
+        if isinstance(module, nn.Embedding) and rows.get(module.weight) != {module.padding_idx}:
+            module.padding_idx = None
     return {
         name: row
         for name, parameter in network.named_parameters()
         for row in rows[parameter]
         if row is not None and len(rows[parameter]) == 1
     }
-
-
-def train_tied_rows(network: nn.Module, padding: Iterable[str]) -> None:
-    """Let gradients through each look-up in weights that are not among those with a `padding` row.
-
-    Of a padding row torch would leave out what comes through the embedding, and train it all the same where
-    another layer has the weights too. What the look-up computes stays as it was.
-    """
-    kept = {id(network.get_parameter(name)) for name in padding}
-    for module in network.modules():
-        if isinstance(module, nn.Embedding) and id(module.weight) not in kept:
-            module.padding_idx = None
 
 
 def check_one_precision(sites: Iterable[Mapping[str, Any]], guide: str) -> None:

@@ -50,8 +50,7 @@ class InterleavedChains(JointChains):
                     raise NotBatchableError("the network draws random numbers of its own, as dropout does")
                 generator.set_state(chain.noise[chain.device.type].cpu())
         except BaseException:
-            for step in self.steps:
-                step.draw_from(None)
+            self.release()
             raise
 
     def __call__(self, parts: Sequence[Split], kl_weights: Sequence[float]) -> Terms:

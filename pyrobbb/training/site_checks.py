@@ -42,8 +42,7 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     """
     with torch.no_grad():
         guide_trace = prune_subsample_sites(poutine.trace(guide).get_trace(first.x, first.y))
-    with torch.enable_grad():
-        model_trace = prune_subsample_sites(poutine.trace(model).get_trace(first.x, first.y))
+    model_trace = prune_subsample_sites(poutine.trace(model).get_trace(first.x, first.y))
     wanted = {k: model_trace.nodes[k]["value"].shape for k in model_trace.stochastic_nodes}
     drawn = {k: guide_trace.nodes[k] for k in guide_trace.stochastic_nodes}
     given = {k: site["value"].shape for k, site in drawn.items() if not site["infer"].get("is_auxiliary")}
@@ -56,14 +55,13 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
     ]
     refuse_sites(wrong)
     _check_parameters(guide, guide_trace)
-    with torch.enable_grad():
-        _check_leaves(model, model_trace, poutine.trace(model).get_trace(first.x, first.y))
+    _check_leaves(model, model_trace, poutine.trace(model).get_trace(first.x, first.y))
     _check_draws(guide, first, wanted)
 
 
 def check_latents(model: BayesianNetwork, first: Split) -> None:
     """Raise ValueError unless the model samples exactly the latents that predictions give it."""
-    with isolated(device=model.device), torch.enable_grad():
+    with isolated(device=model.device):
         trace = poutine.trace(model).get_trace(first.x, first.y)
     sites, latents = trace.nodes, model.latents
     sampled = prune_subsample_sites(trace).stochastic_nodes
