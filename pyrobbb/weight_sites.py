@@ -11,12 +11,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import univariate
-from pyrobbb._support.network_checks import (
-    check_embeddings,
-    check_prior,
-    check_rows_stay_apart,
-    check_values,
-)
+from pyrobbb._support.network_checks import check_prior, check_rows_stay_apart, check_values
 from pyrobbb._support.random_state import isolated
 from pyrobbb.priors import Prior
 
@@ -52,7 +47,6 @@ def make_room(
         why = "every parameter of the network is frozen (requires_grad=False)"
         raise ValueError(why if frozen else f"the network has no parameters: {type(network).__name__}")
     check_rows_stay_apart(network)
-    check_embeddings(network)
     every = weight_names(network)
     prior.check({name: every[name] for name in names})
     sites, hyper = _sites(network, prior, names, prior_modules)

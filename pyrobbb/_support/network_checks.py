@@ -87,22 +87,12 @@ def dropping(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield path, layer
 
 
-def check_embeddings(network: nn.Module) -> None:
-    """Raise ValueError for an embedding that changes its weights as it is called, or has other gradients."""
-    for name, module in network.named_modules():
-        if not isinstance(module, EMBEDDINGS) or not module.weight.requires_grad:
-            continue
-        for option, why in NOT_OF_EMBEDDINGS.items():
-            value = getattr(module, option)
-            if value is not None and value is not False:
-                raise ValueError(f"layer {name!r} ({type(module).__name__}) has {option}={value}, but {why}")
-
-
 def check_layers(network: nn.Module) -> None:
-    """Raise ValueError for a layer of which no copy with drawn weights can be made.
+    """Raise ValueError for a layer of which no copy with drawn weights can be made, or none that is right.
 
     That is a scripted one, one for several devices, one without a shape yet, one that samples a weight
-    itself, and one with a weight that a hook of torch's makes at each call and leaves there.
+    itself, one with a weight that a hook of torch's makes at each call and leaves there, and an embedding
+    that changes its weights as it is called, or has other gradients.
     """
     for name, module in network.named_modules():
         what = f"layer {name!r}" if name else "network"
@@ -133,6 +123,11 @@ def check_layers(network: nn.Module) -> None:
                         f"layer {name!r} ({type(module).__name__}) has a weight that {kind.__name__} makes "
                         f"at each call and leaves there, where a draw must not stay: {instead}"
                     )
+        embedding = isinstance(module, EMBEDDINGS) and module.weight.requires_grad
+        for option, why in NOT_OF_EMBEDDINGS.items() if embedding else ():
+            value = getattr(module, option)
+            if value is not None and value is not False:
+                raise ValueError(f"layer {name!r} ({type(module).__name__}) has {option}={value}, but {why}")
 
 
 def copied(network: nn.Module) -> nn.Module:
