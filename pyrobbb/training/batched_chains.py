@@ -4,9 +4,9 @@ A small network's step is mostly call overhead, not arithmetic; R in one program
 Every chain keeps its own data order, noise, optimiser, schedule, history and checkpoint.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated.agreement import Seen, difference, gradients, seen
 from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
-from pyrobbb.accelerated.compilation_cost import MEAN_FIELD, POINT, Prepare, Savings, fastest, ways
+from pyrobbb.accelerated.compilation_cost import MEAN_FIELD, POINT, Prepare, fastest, ways
 from pyrobbb.accelerated.compile import near
 from pyrobbb.accelerated.dispatch import element_wise
 from pyrobbb.accelerated.fast_step import NotFastError
@@ -32,31 +32,22 @@ from pyrobbb.training.joint_chains import JointChains, check_in_step, same
 LARGEST = 400_000  # weights times draws of a chain; larger ones are bound by memory, not by calls
 
 
-def _noise(step: MeanFieldStep | ProgramStep) -> Tensor:
-    """What a step draws, (S, D)."""
+def _segments(chain: Chain) -> list[PriorSegment]:
+    """What the step of all chains takes as the prior of this one."""
+    if isinstance(chain.step, DescentStep):
+        return prior_segments({name: chain.model.prior_of(name) for name in chain.model.sites})
+    return element_wise(chain.model, chain.guide, chain.train.head(1))
+
+
+def _drawn(step: MeanFieldStep | ProgramStep) -> Tensor:
+    """What a step alone draws from torch's random state: noise (S, D), or the point (D,) of a descent."""
+    if isinstance(step, DescentStep):
+        return step.at()
     parts = []
     for _ in range(torch.Size(step.noise_shape).numel() // step.normals.values.numel()):
         step.normals.draw()
         parts.append(step.normals.values.clone())
     return torch.cat(parts).reshape(step.noise_shape)
-
-
-class _Kind(NamedTuple):
-    """How chains whose steps are alike go together: what a chain has alone, and the step of all."""
-
-    prior: Callable[[Chain], list[PriorSegment]]
-    draw: Callable[[Any], Tensor]  # from torch's random state, as a step alone does
-    stacked: type[StackedStep]
-    savings: Savings
-
-
-MEAN_FIELDS = _Kind(
-    lambda chain: element_wise(chain.model, chain.guide, chain.train.head(1)), _noise, StackedStep, MEAN_FIELD
-)
-POINTS = _Kind(
-    lambda chain: prior_segments({name: chain.model.prior_of(name) for name in chain.model.sites}),
-    lambda step: step.at(), StackedDescent, POINT,
-)  # fmt: skip
 
 
 class BatchedChains(JointChains):
@@ -74,10 +65,11 @@ class BatchedChains(JointChains):
         self.chains = list(chains)
         self.alone: list[MeanFieldStep | ProgramStep] = []
         first = self._check_alike()
-        self.kind = POINTS if isinstance(first.step, DescentStep) else MEAN_FIELDS
+        point = isinstance(first.step, DescentStep)
+        stacked, savings = (StackedDescent, POINT) if point else (StackedStep, MEAN_FIELD)
         with isolated():
             try:
-                segments = [self.kind.prior(chain) for chain in self.chains]
+                segments = [_segments(chain) for chain in self.chains]
             except NotFastError as reason:
                 raise NotBatchableError(f"they cannot be trained together: {reason}") from reason
             parts = [c.train.head(first.batch_size) for c in self.chains]
@@ -93,10 +85,10 @@ class BatchedChains(JointChains):
             batch, noise = _joined(parts), self._draw(advance=False)
 
             def make(prepare: Prepare | None) -> StackedStep:
-                return self.kind.stacked(models, guides, segments, batch, prepare, noise)
+                return stacked(models, guides, segments, batch, prepare, noise)
 
             steps, R = first.epochs * first.M, len(chains)
-            prepares = ways(fast, each * R, steps, self.kind.savings, calls=R)
+            prepares = ways(fast, each * R, steps, savings, calls=R)
             self.step = fastest(make, [*prepares, None], first.log)
             self._compare(parts, noise)
 
@@ -175,7 +167,7 @@ class BatchedChains(JointChains):
         drawn = []
         for chain, step in zip(self.chains, self.alone, strict=True):
             set_random_state(chain.noise, chain.device)
-            drawn.append(self.kind.draw(step))
+            drawn.append(_drawn(step))
             if advance:
                 chain.noise = random_state(chain.device)
         return torch.stack(drawn, dim=-2)
