@@ -178,8 +178,10 @@ def padding_rows(network: nn.Module) -> dict[str, int]:
     rows: dict[Tensor, set[int | None]] = {}
     for module in network.modules():
         for parameter in module.parameters(recurse=False):
-            own = isinstance(module, EMBEDDINGS) and parameter is module.weight
-            rows.setdefault(parameter, set()).add(module.padding_idx if own else None)
+            row = (
+                module.padding_idx if isinstance(module, EMBEDDINGS) and parameter is module.weight else None
+            )
+            rows.setdefault(parameter, set()).add(row)
     for module in network.modules():
         if isinstance(module, nn.Embedding) and rows.get(module.weight) != {module.padding_idx}:
             module.padding_idx = None
