@@ -60,7 +60,8 @@ class Loop:
             first.warn()
             set_random_state(first.noise, self.device)
             try:
-                self.progress.start(first.chain, first.epoch, first.epochs, first.M, first.batch)
+                shown = next(iter(self._unfinished()), first)
+                self.progress.start(shown.chain, shown.epoch, shown.epochs, shown.M, shown.batch)
                 for chain in self.chains:
                     chain.tell("on_start")
                 if together:

@@ -5,6 +5,7 @@ import math
 import re
 from copy import deepcopy
 from itertools import count
+from pathlib import Path
 
 import pytest
 import torch
@@ -170,6 +171,21 @@ def test_steps_done_before_a_resumption_count() -> None:
     assert (progress.bar.n, progress.bar.total) == (8, 12)
     progress.epoch(row(2))
     progress.stop()
+
+
+def test_another_chain_in_a_finished_folder_is_shown_from_its_first_step(tmp_path: Path) -> None:
+    data, starts = classes(), []
+
+    class Listening(Silent):
+        def start(self, chain: int, epoch: int, epochs: int, steps: int, done: int = 0) -> None:
+            starts.append((chain, epoch))
+
+    def make() -> BayesianNetwork:
+        return classifier(data)[0]
+
+    for chains in (1, 2):
+        fit(make, MeanFieldNormal, data, epochs=2, chains=chains, folder=tmp_path, progress=Listening())
+    assert starts == [(0, 0), (1, 0)]
 
 
 @pytest.mark.parametrize("event", ["start", "step", "epoch", "stop"])
