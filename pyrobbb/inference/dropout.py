@@ -23,7 +23,7 @@ from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.method import MakeGuide
-from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
+from pyrobbb.inference.point import Descent, refuse_bounded
 from pyrobbb.initializers import Initial, from_network
 from pyrobbb.priors.units import unit_dim
 
@@ -66,6 +66,8 @@ class DropoutGuide(FlatGuide):
             parts.append(value.flatten())
         return torch.cat(parts)
 
+    at = draw
+
     def loc_and_scale(self) -> tuple[Weights, Weights]:
         """M, and the standard deviation |M| sqrt(p / (1 - p)) of what has a mask."""
         locs = self.split(self.loc.detach())
@@ -93,14 +95,6 @@ def _mask_shape(weight: Tensor, layer: nn.Module) -> tuple[int, ...]:
     return tuple(shape)
 
 
-class DropoutStep(DescentStep):
-    """A step of the descent at one mask."""
-
-    def at(self) -> Tensor:
-        """M under a fresh mask."""
-        return self.guide.draw()
-
-
 @dataclass(frozen=True, kw_only=True)
 class MCDropout(Descent):
     """Masks on the inputs of every layer's Bayesian weight matrix but the network's first.
@@ -115,7 +109,6 @@ class MCDropout(Descent):
 
     p: float = 0.5
 
-    takes = DropoutStep
     holds = DropoutGuide
     why = "its step draws one mask"
 

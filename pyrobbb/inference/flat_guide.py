@@ -81,6 +81,10 @@ class FlatGuide(Named):
         """Coordinates `(D,)` of one draw."""
         return self.loc
 
+    def at(self) -> Tensor:
+        """The coordinates `(D,)` at which a step of a descent takes its gradient."""
+        return self.loc
+
     def forward(self, *args: Any, **kwargs: Any) -> Weights:
         """Sample every latent; arguments as the model's, which are not used."""
         return sample_points(self.values(self.draw()))

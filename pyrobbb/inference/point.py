@@ -32,7 +32,7 @@ class DescentStep(ProgramStep):
     """One step on F_i = -share log P(w) - log P(D_i | w) at the `loc` of a guide that has no other parameter.
 
     Terms, gradients and update are those of `ReferenceStep` for a guide of point masses. There is no noise
-    but what `at` may draw.
+    but what `guide.at` may draw.
 
     Args:
         method: Its options.
@@ -63,15 +63,11 @@ class DescentStep(ProgramStep):
             noise: Tensor | None, share: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
         ) -> list[Tensor]:
             with torch.enable_grad():
-                prior, nll = energy(self.at(), x, y, counts)
+                prior, nll = energy(guide.at(), x, y, counts)
                 found = torch.autograd.grad(share * prior + nll, parameters, materialize_grads=True)
             return [prior.detach(), nll.detach(), *found]
 
         super().__init__(program, optimizer, (1, 0), batch, prepare)
-
-    def at(self) -> Tensor:
-        """The coordinates of the step."""
-        return self.guide.loc
 
 
 @dataclass(frozen=True, kw_only=True)

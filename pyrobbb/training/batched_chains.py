@@ -42,7 +42,7 @@ def _segments(chain: Chain) -> list[PriorSegment]:
 def _drawn(step: MeanFieldStep | ProgramStep) -> Tensor:
     """What a step alone draws from torch's random state: noise (S, D), or the point (D,) of a descent."""
     if isinstance(step, DescentStep):
-        return step.at()
+        return step.guide.at()
     parts = []
     for _ in range(torch.Size(step.noise_shape).numel() // step.normals.values.numel()):
         step.normals.draw()
