@@ -43,6 +43,8 @@ class Prior:
 
     def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:
         """Prior of the parameter called `name`, with event shape `parameter.shape`; None: deterministic."""
+        if type(self).for_module is not Prior.for_module:
+            return self.for_module(name, parameter, nn.Module())
         raise NotImplementedError(f"{type(self).__name__} must define distribution(self, name, parameter)")
 
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution | None:
@@ -276,9 +278,6 @@ class PerParameter(Prior):
     def _chosen(self, name: str) -> Prior:
         matches = (prior for pattern, prior in self.where.items() if fnmatchcase(name, pattern))
         return next(matches, self.default)
-
-    def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:
-        return self._chosen(name).distribution(name, parameter)
 
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution | None:
         return self._chosen(name).for_module(name, parameter, module)

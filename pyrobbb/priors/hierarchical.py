@@ -31,9 +31,6 @@ class Hierarchical(Prior):
             f"{type(self).__name__} must define log_scale(self, name, parameter, module)"
         )
 
-    def distribution(self, name: str, parameter: Tensor) -> TorchDistribution:
-        return self.for_module(name, parameter, nn.Module())
-
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution:
         scale = self.log_scale(name, parameter, module).exp()
         return elementwise(dist.Normal(torch.zeros_like(scale), scale), parameter)

@@ -86,9 +86,6 @@ class Learned(nn.Module, Prior):
     def check(self, names: Mapping[str, Sequence[str]]) -> None:
         self.prior.check(names)
 
-    def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:
-        return self.for_module(name, parameter, nn.Module())
-
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution | None:
         start = self.prior.for_module(name, parameter, module)
         if start is None:
