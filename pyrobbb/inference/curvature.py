@@ -2,8 +2,8 @@ r"""The generalised Gauss-Newton curvature :math:`\sum_i J_i^T \Lambda_i J_i` of
 
 :math:`J_i` is the Jacobian of the output at :math:`x_i` with respect to the weights and :math:`\Lambda_i` the
 Hessian of :math:`-\log p(y_i \mid f)` with respect to the output f. Each form adds a diagonal prior precision
-and answers four questions: a draw, the variances, the log-determinant of the precision, and a quadratic form
-in its inverse. The third form is in `kronecker.py`.
+and answers four questions: a draw, the variances, the log-determinant of the precision, and its inverse times
+a vector. The third form is in `kronecker.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -170,8 +170,8 @@ class Curvature(nn.Module):
         """The log-determinant of the precision."""
         raise NotImplementedError
 
-    def quadratic(self, flat: Tensor) -> Tensor:
-        r""":math:`v^T H^{-1} v` with the precision H and a vector v of shape `(size,)`."""
+    def solve(self, flat: Tensor) -> Tensor:
+        r""":math:`H^{-1} v` with the precision H and a vector v of shape `(size,)`."""
         raise NotImplementedError
 
 
@@ -199,8 +199,8 @@ class Diagonal(Curvature):
     def log_det(self) -> Tensor:
         return -self.variances.log().sum()
 
-    def quadratic(self, flat: Tensor) -> Tensor:
-        return (self.variances * flat.square()).sum()
+    def solve(self, flat: Tensor) -> Tensor:
+        return self.variances * flat
 
 
 class Full(Curvature):
@@ -243,5 +243,5 @@ class Full(Curvature):
     def log_det(self) -> Tensor:
         return -2 * self.scale_tril.diagonal().log().sum()
 
-    def quadratic(self, flat: Tensor) -> Tensor:
-        return (self.scale_tril.T @ flat).square().sum()
+    def solve(self, flat: Tensor) -> Tensor:
+        return self.scale_tril @ (self.scale_tril.T @ flat)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from pyrobbb._support.flat import split
 from pyrobbb.bnn import Weights
 from pyrobbb.inference.curvature import Curvature, Mode, eigh, output_factors, row_blocks
 
@@ -114,10 +115,9 @@ class Kronecker(Curvature):
     def log_det(self) -> Tensor:
         return -torch.stack([v.log().sum() for _, _, v in self._parts()]).sum()
 
-    def quadratic(self, flat: Tensor) -> Tensor:
-        each = zip(flat.split([shape.numel() for shape in self.shapes.values()]), self._parts(), strict=True)
-        terms = [(v * (B.T @ part.reshape(v.shape) @ A).square()).sum() for part, (B, A, v) in each]
-        return torch.stack(terms).sum()
+    def solve(self, flat: Tensor) -> Tensor:
+        each = zip(split(flat, self.shapes).values(), self._parts(), strict=True)
+        return torch.cat([(B @ (v * (B.T @ w.reshape(v.shape) @ A)) @ A.T).flatten() for w, (B, A, v) in each])
 
 
 class _Uses(TorchFunctionMode):

@@ -195,10 +195,7 @@ class LaplaceGuide(FlatGuide):
             if turn:
                 slope = log_likelihood_and_slope(moved(at))[1]
             slope = slope - precision * (away + at)
-            given = slope.to(self.loc).requires_grad_()
-            with torch.enable_grad():
-                (newton,) = torch.autograd.grad(0.5 * self.curvature.quadratic(given), given)
-            newton = newton.double()
+            newton = self.curvature.solve(slope.to(self.loc)).double()
             if before is not None:  # Polak and Ribiere's
                 along = along * ((slope - before[0]) @ newton / before[1]).clamp_min(0)
             along, before = newton + along, (slope, slope @ newton)
