@@ -16,10 +16,15 @@ from pyrobbb._support.flat import split
 from pyrobbb.bnn import Weights
 from pyrobbb.inference.curvature import Curvature, Mode, eigh, output_factors, row_blocks
 
-INSTEAD = (
-    "take 'diagonal', 'full' for few weights, layers='last' if it is in another layer, or the prior "
-    "Deterministic() for it"
-)
+ONCE = "each parameter used once, by a linear map or a convolution of images"
+
+
+def _unfit(needs: str) -> ValueError:
+    """What this form needs and a network lacks, and what to take instead."""
+    return ValueError(
+        f"structure='kronecker' needs {needs}; take 'diagonal', 'full' for few weights, layers='last' if it "
+        f"is in another layer, or the prior Deterministic() for it"
+    )
 
 
 class Kronecker(Curvature):
@@ -34,10 +39,7 @@ class Kronecker(Curvature):
         self.shapes = dict(shapes)
         for i, (name, shape) in enumerate(shapes.items()):
             if not shape:
-                raise ValueError(
-                    f"structure='kronecker' needs matrices and vectors, but {name!r} is a single number; "
-                    f"{INSTEAD}"
-                )
+                raise _unfit(f"matrices and vectors, but {name!r} is a single number")
             rows, columns = shape[0], shape[1:].numel() if len(shape) > 1 else 1
             self.register_buffer(f"left_{i}", like.new_zeros(rows, rows))  # eigenvectors of B
             self.register_buffer(f"right_{i}", like.new_zeros(columns, columns))  # of A
@@ -54,9 +56,7 @@ class Kronecker(Curvature):
         deltas = prior.split([shape.numel() for shape in self.shapes.values()])
         for i, (name, delta) in enumerate(zip(mode.names, deltas, strict=True)):
             if not bool((delta == delta[0]).all()):
-                raise ValueError(
-                    f"structure='kronecker' needs one prior scale for all of {name!r}; {INSTEAD}"
-                )
+                raise _unfit(f"one prior scale for all of {name!r}")
             b, B = eigh(left[name])
             a, A = eigh(right[name] / mode.data.counts.sum())
             precision = b.clamp_min(0)[:, None] * a.clamp_min(0) + delta[0]
@@ -71,16 +71,12 @@ class Kronecker(Curvature):
         seen = [name for weight, bias, *_ in uses.found for name in (weight, bias) if name]
         if sorted(seen) != sorted(names):
             odd = next(name for name in names if seen.count(name) != 1)
-            raise ValueError(
-                f"structure='kronecker' needs each parameter used once, by a linear map or a convolution of "
-                f"images; {odd!r} is used {seen.count(odd)} times so; {INSTEAD}"
-            )
+            raise _unfit(f"{ONCE}; {odd!r} is used {seen.count(odd)} times so")
         for weight, bias, a, *_ in uses.found:
             if len(a) != len(data):
-                raise ValueError(
-                    f"structure='kronecker' needs layers whose first dimension is the rows, and that of "
-                    f"{weight or bias!r} is called on {len(a)} instead of {len(data)}; "
-                    f"{INSTEAD}"
+                raise _unfit(
+                    f"layers whose first dimension is the rows, and that of {weight or bias!r} is called on "
+                    f"{len(a)} instead of {len(data)}"
                 )
         factors = output_factors(model, output, data)
         counts = data.counts.to(output)
@@ -117,7 +113,9 @@ class Kronecker(Curvature):
 
     def solve(self, flat: Tensor) -> Tensor:
         each = zip(split(flat, self.shapes).values(), self._parts(), strict=True)
-        return torch.cat([(B @ (v * (B.T @ w.reshape(v.shape) @ A)) @ A.T).flatten() for w, (B, A, v) in each])
+        return torch.cat(
+            [(B @ (v * (B.T @ w.reshape(v.shape) @ A)) @ A.T).flatten() for w, (B, A, v) in each]
+        )
 
 
 class _Uses(TorchFunctionMode):
@@ -147,11 +145,7 @@ class _Uses(TorchFunctionMode):
                 self.found.append((weight, bias, _inputs(func, given), func is F.conv2d, output))
             others -= {weight, bias}
         if others and any(isinstance(part, Tensor) and part.requires_grad for part in tree_leaves(output)):
-            raise ValueError(
-                f"structure='kronecker' needs each parameter used once, by a linear map or a convolution of "
-                f"images; {min(others)!r} is used in {getattr(func, '__name__', func)}; "
-                f"{INSTEAD}"
-            )
+            raise _unfit(f"{ONCE}; {min(others)!r} is used in {getattr(func, '__name__', func)}")
         return output
 
 
@@ -161,8 +155,6 @@ def _inputs(func: Any, given: dict[str, Any]) -> Tensor:
     if func is F.linear:
         return x.reshape(len(x), -1, x.shape[-1])
     if given.get("groups", 1) != 1 or isinstance(given.get("padding", 0), str):
-        raise ValueError(
-            f"structure='kronecker' knows convolutions of one group and numeric padding; {INSTEAD}"
-        )
+        raise _unfit("convolutions of one group and numeric padding")
     options = {key: given[key] for key in ("stride", "padding", "dilation") if key in given}
     return F.unfold(x, weight.shape[2:], **options).transpose(1, 2)
