@@ -1,13 +1,13 @@
 """Some of a network's weights, named or at random: those whose draws are kept for ArviZ."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb._support.flat import split
 from pyrobbb.bnn import BayesianNetwork
 
 
@@ -26,44 +26,38 @@ class WeightSelection:
 
     def __init__(self, model: BayesianNetwork, weights: int | Sequence[str], seed: int = 0) -> None:
         self.shapes = {name: value.shape for name, value in model.initial().items()}
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        starts = dict(zip(self.shapes, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
+        chosen = torch.zeros(model.num_weights, dtype=torch.bool)
+        parts = split(chosen, self.shapes)  # views, by which names choose
         if not isinstance(weights, Sequence):
-            total, most = sum(sizes), checks.count("weights", weights)
-            order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
-            self.places = order[:most].sort().values
+            most = checks.count("weights", weights)
+            chosen[torch.randperm(len(chosen), generator=torch.Generator().manual_seed(seed))[:most]] = True
         elif not weights:
             raise ValueError("weights names no weight; give how many, or the names of some")
         else:
-            names = [weights] if isinstance(weights, str) else weights  # a text's first letter may be a *
-            places = [p for name in names for p in self._find(name, starts)]
-            self.places = torch.tensor(sorted(set(places)))
-        self.labels = [self._label(place, starts) for place in self.places.tolist()]
-
-    def _find(self, text: str, starts: dict[str, int]) -> list[int]:
-        name, bracket, index = text.partition("[")
-        matches = [n for n in self.shapes if fnmatchcase(n, name)]
-        found = []
-        for site in matches:
-            grid = torch.arange(starts[site], starts[site] + self.shapes[site].numel())
-            grid = grid.reshape(self.shapes[site])
-            try:
-                part = grid[tuple(int(i) for i in index.rstrip("]").split(","))] if bracket else grid
-            except (IndexError, ValueError):
-                raise ValueError(
-                    f"{text!r} is not a weight; {site} has shape {tuple(self.shapes[site])}"
-                ) from None
-            found += part.flatten().tolist()
-        if not found:
-            raise ValueError(f"{text!r} matches no weight; the parameters are {', '.join(self.shapes)}")
-        return found
-
-    def _label(self, place: int, starts: dict[str, int]) -> str:
-        site = max((n for n in starts if starts[n] <= place), key=lambda n: starts[n])
-        index = np.unravel_index(place - starts[site], self.shapes[site])
-        return f"{site}[{','.join(str(i) for i in index)}]"
+            for name in [weights] if isinstance(weights, str) else weights:  # whose first letter may be a *
+                _choose(name, parts)
+        self.places = chosen.nonzero()[:, 0]
+        self.labels = [
+            f"{site}[{','.join(map(str, index))}]"
+            for site, part in parts.items()
+            for index in part.nonzero().tolist()
+        ]
 
     def pick(self, weights: dict[str, Tensor]) -> Tensor:
         """The chosen entries of one draw `{site: value}`, as a vector."""
         flat = torch.cat([weights[name].reshape(-1) for name in self.shapes])
         return flat[self.places.to(flat.device)]
+
+
+def _choose(text: str, parts: Mapping[str, Tensor]) -> None:
+    """Set to true what a text names."""
+    name, bracket, index = text.partition("[")
+    sites = [site for site in parts if fnmatchcase(site, name)]
+    if not sites:
+        raise ValueError(f"{text!r} matches no weight; the parameters are {', '.join(parts)}")
+    for site in sites:
+        try:
+            parts[site][tuple(int(i) for i in index.rstrip("]").split(",")) if bracket else ()] = True
+        except (IndexError, ValueError):
+            shape = tuple(parts[site].shape)
+            raise ValueError(f"{text!r} is not a weight; {site} has shape {shape}") from None
