@@ -66,7 +66,7 @@ from pyrobbb.inference.curvature import (
 from pyrobbb.inference.energy import check_density
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.inference.kronecker import Kronecker
-from pyrobbb.inference.method import MakeGuide
+from pyrobbb.inference.method import Log, MakeGuide, Rows
 from pyrobbb.inference.point import MAP, Descent, DescentStep, refuse_bounded, refuse_latents
 from pyrobbb.kl_weights import Uniform, WarmUp
 from pyrobbb.posterior import Posterior
@@ -308,13 +308,7 @@ class Laplace(Descent):
         guide.check(model, first)
         return super().step(model, guide, optimizer, first, **options)
 
-    def finish(
-        self,
-        model: BayesianNetwork,
-        guide: LaplaceGuide,
-        rows: Callable[[], Split],
-        log: Callable[[str], None],
-    ) -> bool:
+    def finish(self, model: BayesianNetwork, guide: LaplaceGuide, rows: Rows, log: Log) -> bool:
         if bool(guide.fitted):
             return False
         guide.fit(model, rows())

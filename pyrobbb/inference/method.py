@@ -24,6 +24,8 @@ from pyrobbb.svi import Step, Terms
 logger = logging.getLogger(__name__)
 
 MakeGuide = Callable[[BayesianNetwork], nn.Module]
+Rows = Callable[[], Split]  # all training data, read when they are asked for
+Log = Callable[[str], None]
 
 
 class FunctionStep(Step):
@@ -68,13 +70,7 @@ class Inference:
         """One step of the training loop; the arguments are those of `accelerated.make_step`."""
         raise NotImplementedError(f"{type(self).__name__} must define step(self, model, guide, ...)")
 
-    def finish(
-        self,
-        model: BayesianNetwork,
-        guide: Any,
-        rows: Callable[[], Split],
-        log: Callable[[str], None],
-    ) -> bool:
+    def finish(self, model: BayesianNetwork, guide: Any, rows: Rows, log: Log) -> bool:
         """What remains to be done once, after the last step; whether it changed the guide.
 
         `rows` gives all training data, reading them if it must.

@@ -20,11 +20,10 @@ from pyrobbb._support import checks
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.data.dataset import Split
 from pyrobbb.inference.collapsed import Collapsed
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
-from pyrobbb.inference.method import MakeGuide, OwnStep
+from pyrobbb.inference.method import Log, MakeGuide, OwnStep, Rows
 from pyrobbb.kl_weights import Uniform
 from pyrobbb.svi import Step
 
@@ -88,13 +87,7 @@ class NUTS(OwnStep):
     def step(self, *args: Any, **kwargs: Any) -> Step:
         return Step()  # none is taken
 
-    def finish(
-        self,
-        model: BayesianNetwork,
-        guide: NUTSGuide,
-        rows: Callable[[], Split],
-        log: Callable[[str], None],
-    ) -> bool:
+    def finish(self, model: BayesianNetwork, guide: NUTSGuide, rows: Rows, log: Log) -> bool:
         if int(guide.kept) == self.draws:
             return False
         data = rows().whole()  # mapped files too

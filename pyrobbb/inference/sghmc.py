@@ -24,7 +24,6 @@ noise, which both papers would subtract, is left in, since reshuffled epochs can
 
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +39,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.inference.energy import Energy
-from pyrobbb.inference.method import MakeGuide, OwnStep, check_gathered, check_warm_up
+from pyrobbb.inference.method import Log, MakeGuide, OwnStep, Rows, check_gathered, check_warm_up
 from pyrobbb.initializers import Initial, from_network
 from pyrobbb.svi import Step, Terms
 
@@ -109,9 +108,7 @@ class SGHMC(OwnStep):
             self, model, guide, optimizer, first, options["steps"], options["fast"], options["log"]
         )
 
-    def finish(
-        self, model: BayesianNetwork, guide: Any, rows: Callable[[], Split], log: Callable[[str], None]
-    ) -> bool:
+    def finish(self, model: BayesianNetwork, guide: Any, rows: Rows, log: Log) -> bool:
         check_gathered(self, "draws", int(guide.kept), self.cycles * self.draws)
         return False
 
@@ -155,7 +152,7 @@ class SGHMCStep(Step):
         first: Split,
         steps: int,
         fast: str,
-        log: Callable[[str], None],
+        log: Log,
     ) -> None:
         self.method, self.guide, self.optimizer = method, guide, optimizer
         self.N = model.N

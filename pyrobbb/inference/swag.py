@@ -9,7 +9,6 @@ section 3.3 and eq. 1), K of them for the low rank:
     \Sigma_{diag} = \overline{\theta^2} - \bar\theta^2, \quad \hat D_i = \theta_i - \bar\theta_i
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,8 @@ from torch import Tensor
 from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.data.dataset import Split
 from pyrobbb.inference.flat_guide import FlatGuide
-from pyrobbb.inference.method import MakeGuide, check_gathered, check_warm_up
+from pyrobbb.inference.method import Log, MakeGuide, Rows, check_gathered, check_warm_up
 from pyrobbb.inference.point import Descent, DescentStep, refuse_bounded
 from pyrobbb.initializers import Initial, from_network
 
@@ -141,8 +139,6 @@ class SWAG(Descent):
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> SWAGGuide:
         return SWAGGuide(model, self.rank, self.init_loc)
 
-    def finish(
-        self, model: BayesianNetwork, guide: Any, rows: Callable[[], Split], log: Callable[[str], None]
-    ) -> bool:
+    def finish(self, model: BayesianNetwork, guide: Any, rows: Rows, log: Log) -> bool:
         check_gathered(self, "snapshots", int(guide.seen), self.snapshots)
         return False
