@@ -56,10 +56,9 @@ class Collapsed(Energy):
     ) -> tuple[Tensor, Tensor]:
         """Minus the log prior density of z, and minus the log-likelihood of the rows, in nats."""
         values, laws = self._given(z)
-        prior = -log_prior({name: laws[name] for name in self.others}, values)
-        if self.guide.bounded:
-            prior = prior - self.guide.log_jacobian(self._flat(z, {}))
-        return prior, self._regression(values, laws, x, y, counts)[2]
+        prior = log_prior({name: laws[name] for name in self.others}, values)
+        prior = prior + self.guide.log_jacobian(split(z, self.others))
+        return -prior, self._regression(values, laws, x, y, counts)[2]
 
     def whole(self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None) -> Tensor:
         """Coordinates `(D,)` of all latents: the last layer's are drawn, given z."""
@@ -67,7 +66,8 @@ class Collapsed(Energy):
         mean, factor, _ = self._regression(values, laws, x, y, counts)
         noise = torch.randn_like(mean)[:, None]
         v = mean + torch.linalg.solve_triangular(factor.mT, noise, upper=True)[:, 0]
-        return self._flat(z, self._weights(laws, v))
+        parts = self._weights(laws, v) | split(z, self.others)
+        return torch.cat([parts[name].flatten() for name in self.guide.shapes])
 
     def _given(self, z: Tensor) -> tuple[Weights, Laws]:
         """The values of all but the last layer, and the prior of each latent given these."""
@@ -83,12 +83,6 @@ class Collapsed(Energy):
         return {
             name: units[name].loc + units[name].scale * part for name, part in split(v, self.last).items()
         }
-
-    def _flat(self, z: Tensor, last: Weights) -> Tensor:
-        """All coordinates, `(D,)`; the last layer's are 0 where they are not given."""
-        zeros = {name: z.new_zeros(shape) for name, shape in self.last.items()}
-        parts = zeros | last | split(z, self.others)
-        return torch.cat([parts[name].flatten() for name in self.guide.shapes])
 
     def _observed(self, values: Weights, laws: Laws, v: Tensor, x: Tensor) -> TorchDistribution:
         """The distribution of y, given all weights."""

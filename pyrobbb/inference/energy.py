@@ -80,7 +80,7 @@ class Energy:
         values = self.guide.values(z)
         prior = log_prior(self.priors or self.model.priors_given(values), values)
         if self.jacobian and self.guide.bounded:
-            prior = prior + self.guide.log_jacobian(z)
+            prior = prior + self.guide.log_jacobian(self.guide.split(z))
         return -prior, -counted(self.model.log_likelihood(values, x, y), counts).sum()
 
     def whole(self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None) -> Tensor:
