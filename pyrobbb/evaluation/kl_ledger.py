@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import in_double, univariate
@@ -81,47 +80,44 @@ def kl_ledger(
         for _ in range(draws):
             trace = poutine.trace(guide).get_trace()
             prior = poutine.trace(poutine.replay(model, trace=trace)).get_trace().nodes
-            log_q = _log_q(trace.nodes, model.latents)
-            log_p = {name: _sum(prior[name]) for name in model.latents}
-            if JOINT in log_q:
-                log_p = {JOINT: torch.stack([*log_p.values()]).sum()}
-            for name, value in log_q.items():
-                nats.setdefault(name, []).append(float(value - log_p[name]))
+            rows = _rows(trace.nodes, model.latents)
+            for row, (drawn, latents) in rows.items():
+                kl = _log_prob(trace.nodes, drawn) - _log_prob(prior, latents)
+                nats.setdefault(row, []).append(kl)
             for name in model.sites:
                 base = univariate(prior[name]["fn"])
                 if isinstance(base, ScaleMixtureNormal):
                     share = 1 - base.spike_probability(prior[name]["value"]).mean()
                     slab.setdefault(name, []).append(float(share))
-    sizes = {name: prior[name]["value"].numel() for name in model.latents}
     loc, scale = moments((model, guide))
     signal = {name: int((loc[name].abs() > scale[name]).sum()) for name in model.sites}
-    if JOINT in nats:
-        sizes, signal = {JOINT: sum(sizes.values())}, {JOINT: sum(signal.values())}
     return {
-        name: Entry(
-            weights=sizes[name],
-            nats=fmean(each),
-            mcse=float(torch.tensor(each, dtype=torch.float64).std()) / draws**0.5,
-            informative=signal.get(name),
-            slab=fmean(slab[name]) if name in slab else None,
+        row: Entry(
+            weights=sum(prior[name]["value"].numel() for name in latents),
+            nats=fmean(nats[row]),
+            mcse=float(torch.tensor(nats[row], dtype=torch.float64).std()) / draws**0.5,
+            informative=sum(signal[name] for name in latents if name in signal)
+            if signal.keys() & latents
+            else None,
+            slab=fmean(slab[row]) if row in slab else None,
         )
-        for name, each in nats.items()
+        for row, (_, latents) in rows.items()
     }
 
 
-def _sum(site: Any) -> Tensor:
-    """Log p of a site's value; in half precision the sum of many would overflow."""
-    distribution, value = site["fn"], site["value"]
-    if value.dtype in (torch.float16, torch.bfloat16):
-        distribution, value = in_double(distribution), value.double()
-    log_prob: Tensor = distribution.log_prob(value)
-    return log_prob.double().sum()
-
-
-def _log_q(nodes: Mapping[str, Any], latents: Sequence[str]) -> dict[str, Tensor]:
-    """Log q of each latent, or of all together as `JOINT`."""
-    log_q = {name: _sum(site) for name, site in nodes.items() if site["type"] == "sample"}
+def _rows(nodes: Mapping[str, Any], latents: Sequence[str]) -> dict[str, tuple[list[str], Sequence[str]]]:
+    """The nodes of a guide's trace, and the latents, of each row of the ledger."""
     own, joint = nodes_of(nodes, latents)
     if joint:
-        return {JOINT: torch.stack(list(log_q.values())).sum()}
-    return {name: torch.stack([log_q[n] for n in names]).sum() for name, names in own.items()}
+        return {JOINT: ([name for name, site in nodes.items() if site["type"] == "sample"], latents)}
+    return {name: (names, [name]) for name, names in own.items()}
+
+
+def _log_prob(nodes: Mapping[str, Any], names: Sequence[str]) -> float:
+    """Of the values of these nodes; in half precision the sum of many would overflow."""
+    total = 0.0
+    for distribution, value in ((nodes[name]["fn"], nodes[name]["value"]) for name in names):
+        if value.dtype in (torch.float16, torch.bfloat16):
+            distribution, value = in_double(distribution), value.double()
+        total += float(distribution.log_prob(value).double().sum())
+    return total

@@ -66,7 +66,7 @@ class DropoutGuide(FlatGuide):
             parts.append(value.flatten())
         return torch.cat(parts)
 
-    at = draw
+    at = draw  # a mask of its own for each step
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:
         """M, and the standard deviation |M| sqrt(p / (1 - p)) of what has a mask."""
