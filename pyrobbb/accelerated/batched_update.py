@@ -61,12 +61,12 @@ class BatchedUpdate:
 
     def _mean_field(
         self, scalars: Tensor, x: Tensor, y: Tensor, eps: Tensor, loc: Tensor, rho: Tensor,
-        m: Tensor, v: Tensor, m_rho: Tensor, v_rho: Tensor, *vectors: Tensor,
+        m: Tensor, v: Tensor, m_rho: Tensor, v_rho: Tensor,
     ) -> None:  # fmt: skip
         sigma, slope = F.softplus(rho), torch.sigmoid(rho)
         w = loc + sigma * eps
         _, G, _ = batched_gradients(self.log_likelihood, self.shapes, w, x, y)
-        _, score = score_all(self.segments, w, vectors)
+        _, score = score_all(self.segments, w)
         to_loc, to_rho = gradients(G, score, eps, sigma, slope, scalars[0])
         adam(loc, to_loc, m, v, scalars[1:])
         adam(rho, to_rho, m_rho, v_rho, scalars[1:])
@@ -82,8 +82,7 @@ class BatchedUpdate:
             else:
                 assert eps is not None
                 assert eps.shape == self.loc.shape
-                vectors = [vector for one in self.segments for vector in one.vectors.values()]
-                inputs = [self.scalars, x, y, eps, self.loc, self.rho, *self.moments, *vectors]
+                inputs = [self.scalars, x, y, eps, self.loc, self.rho, *self.moments]
             if x.shape not in self._programs:
                 program = self._point if self.rho is None else self._mean_field
                 self._programs[x.shape] = prepared(program, inputs, compiled=self.compiled)

@@ -94,19 +94,19 @@ def prepared(program: Program, inputs: Sequence[Tensor], *, compiled: bool = Tru
     with torch.no_grad(), isolated():
         if compiled:
             try:
-                return compile(record(program, inputs), inputs)
+                return compiled_program(program, inputs)
             except CannotCompileError as reason:
                 warnings.warn(f"running without compiled code, several times slower: {reason}", stacklevel=3)
         return record(program, inputs, rules={})
 
 
 def bind(program: Program, *inputs: Tensor, compiled: bool) -> Pass:
-    """`program` on these very tensors, whatever they will hold; compiled if asked.
+    """`program` on these very tensors, whatever they will hold; compiled if asked, by `compiled_program`.
 
     Raises:
         CannotRecordError, CannotCompileError: If asked, and it cannot be.
     """
-    return partial(compile(record(program, inputs), inputs) if compiled else program, *inputs)
+    return partial(compiled_program(program, inputs) if compiled else program, *inputs)
 
 
 def _same(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:

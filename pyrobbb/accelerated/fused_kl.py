@@ -61,7 +61,6 @@ def draw(
     w: Tensor,
     to_loc: Tensor,
     to_rho: Tensor,
-    *vectors: Tensor,
 ) -> Tensor:
     """The one draw of a step: write w and the KL's gradients, turn `eps` into rho's factor; returns the KL.
 
@@ -70,7 +69,7 @@ def draw(
     """
     sigma, slope = F.softplus(rho), torch.sigmoid(rho)
     weight = loc + sigma * eps
-    log_prior, score = segment.score(weight, vectors)
+    log_prior, score = segment.score(weight)
     kl = log_ratio(log_prior, sigma, eps).sum()
     for_loc, for_rho = gradients(0.0, score, eps, sigma, slope, share)
     w.copy_(weight)
@@ -103,14 +102,13 @@ def next_draw(
     w: Tensor,
     to_loc: Tensor,
     to_rho: Tensor,
-    *vectors: Tensor,
 ) -> Tensor:
     """One of several draws: write w, add its part of the gradients; `share` is divided by their number.
 
     Returns its part of the KL, to be averaged over the draws.
     """
     weight = loc + sigma * eps
-    log_prior, score = segment.score(weight, vectors)
+    log_prior, score = segment.score(weight)
     kl = (-0.5 * eps * eps - log_prior).sum()
     for_loc, for_rho = gradients(0.0, score, eps, None, slope, share)
     w.copy_(weight)

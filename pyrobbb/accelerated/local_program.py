@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from pyrobbb.accelerated.local_noise import LocalNoise, Take, layer_sites
-from pyrobbb.accelerated.prior_segments import PriorSegment
+from pyrobbb.accelerated.prior_segments import PriorSegment, by_segment
 from pyrobbb.accelerated.replay_noise import Noise
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.svi import counted
@@ -77,10 +77,9 @@ class LocalProgram:
     def _kl(self, loc: Tensor, sigma: Tensor, take: Take) -> Any:
         """KL[q || P], in nats."""
         total: Any = 0.0
-        lengths = [segment.length for segment in self.segments]
-        for segment, mean, scale in zip(self.segments, loc.split(lengths), sigma.split(lengths), strict=True):
+        for segment, mean, scale in by_segment(self.segments, loc, sigma):
             q = Normal(segment.shaped(mean), segment.shaped(scale), validate_args=False)
-            prior = segment.prior(loc, list(segment.vectors.values()))
+            prior = segment.prior(loc)
             kl = _in_closed_form(q, prior)
             if kl is None:
                 w = segment.shaped(mean + scale * take(self.samples, *mean.shape))

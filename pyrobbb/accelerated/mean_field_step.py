@@ -11,7 +11,7 @@ from pyrobbb._support.optim import add_gradient, trained
 from pyrobbb.accelerated.compile import Pass, bind
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fused_kl import before_draws, draw, next_draw
-from pyrobbb.accelerated.prior_segments import PriorSegment
+from pyrobbb.accelerated.prior_segments import PriorSegment, by_segment
 from pyrobbb.accelerated.record import Program
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
@@ -64,31 +64,23 @@ class MeanFieldStep(FastStep):
         self._bind()
 
     def _bind(self) -> None:
-        """Make what runs over the parameters where they lie now."""
+        """Make what runs once per step, and once per draw over each segment, where the parameters lie now."""
         self.places = self.loc.data_ptr(), self.rho.data_ptr()
-        self.begin, self.draws = self._passes()
-
-    def _passes(self) -> tuple[list[Pass], list[Pass]]:
-        """What runs once per step, and once per draw over each segment of the weights."""
-        compiled = self.compiled
+        bound = partial(bind, compiled=self.compiled)
         loc, rho = self.loc.detach(), self.rho.detach()
         gradients = (self.to_loc, self.to_rho)
-        once: list[Pass] = []
+        self.begin: list[Pass] = []
         if self.samples == 1:
             program: Program = draw
             flats: tuple[Tensor, ...] = (loc, rho, self.eps, self.w, *gradients)
         else:  # the widths are the same for all draws
             sigma, slope = torch.zeros_like(loc), torch.zeros_like(loc)
-            once = [bind(before_draws, self.share, rho, sigma, slope, *gradients, compiled=compiled)]
+            self.begin = [bound(before_draws, self.share, rho, sigma, slope, *gradients)]
             program, flats = next_draw, (loc, sigma, slope, self.eps, self.w, *gradients)
-        passes: list[Pass] = []
-        begin = 0
-        for segment in self.segments:
-            parts = [flat[begin : begin + segment.length] for flat in flats]
-            given = (self.each, *parts, *segment.vectors.values())
-            passes.append(bind(partial(program, segment), *given, compiled=compiled))
-            begin += segment.length
-        return once, passes
+        self.draws = [
+            bound(partial(program, segment), self.each, *parts)
+            for segment, *parts in by_segment(self.segments, *flats)
+        ]
 
     def compute(
         self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None

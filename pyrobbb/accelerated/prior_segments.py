@@ -1,6 +1,6 @@
 """The prior, element by element: segments of neighbouring weights of one family, log P and its derivative."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,20 +31,20 @@ class PriorSegment:
     length: int
     shape: torch.Size | None = None
 
-    def score(self, w: Tensor, vectors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def score(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """Log P and its derivative at each weight, `(*lead, length)`."""
         with torch.enable_grad():
             own = self.shaped(w).detach().requires_grad_()
-            log_prob = self.prior(w, vectors).log_prob(own)
+            log_prob = self.prior(w).log_prob(own)
             (score,) = torch.autograd.grad(log_prob.sum(), own)
         return log_prob.detach().reshape(w.shape), score.reshape(w.shape)
 
-    def prior(self, like: Tensor, vectors: Sequence[Tensor]) -> Any:
+    def prior(self, like: Tensor) -> Any:
         """The distribution of the weights, in the precision of `like`."""
         numbers = {
             k: torch.full((), v, dtype=like.dtype, device=like.device) for k, v in self.constants.items()
         }
-        return self.family(**numbers, **dict(zip(self.vectors, vectors, strict=True)), validate_args=False)
+        return self.family(**numbers, **self.vectors, validate_args=False)
 
     def shaped(self, flat: Tensor) -> Tensor:
         """`flat`, of shape `(*lead, length)`, in the shape that the distribution's parameters fit."""
@@ -109,18 +109,15 @@ def _merge(sites: Sequence[tuple[Any, Mapping[str, Tensor]]]) -> PriorSegment:
     return PriorSegment(family, constants, vectors, length)
 
 
-def score_all(
-    segments: Sequence[PriorSegment], w: Tensor, vectors: Sequence[Tensor] | None = None
-) -> tuple[Tensor, Tensor]:
-    """Log P and d log P / dw of each weight, of shape `(*draws, *chains, D)` as `w`.
+def by_segment(segments: Sequence[PriorSegment], *flats: Tensor) -> Iterator[tuple[Any, ...]]:
+    """Each segment, with its part of every tensor, `(*lead, D)`."""
+    lengths = [segment.length for segment in segments]
+    return zip(segments, *(flat.split(lengths, dim=-1) for flat in flats), strict=True)
 
-    `vectors` takes the place of the segments' own, in their order.
-    """
-    waiting = iter([v for one in segments for v in one.vectors.values()] if vectors is None else vectors)
-    parts = [
-        segment.score(part, [next(waiting) for _ in segment.vectors])
-        for segment, part in zip(segments, w.split([s.length for s in segments], dim=-1), strict=True)
-    ]
+
+def score_all(segments: Sequence[PriorSegment], w: Tensor) -> tuple[Tensor, Tensor]:
+    """Log P and d log P / dw of each weight, of shape `(*draws, *chains, D)` as `w`."""
+    parts = [segment.score(part) for segment, part in by_segment(segments, w)]
     log_prior, score = (
         torch.cat(values, dim=-1) if len(segments) > 1 else values[0] for values in zip(*parts, strict=True)
     )

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.optim import set_gradient, trained
-from pyrobbb.accelerated.compile import Pass, bind, compile
-from pyrobbb.accelerated.prior_segments import PriorSegment
-from pyrobbb.accelerated.record import Program, record
+from pyrobbb.accelerated.compile import Pass, bind, compiled_program
+from pyrobbb.accelerated.prior_segments import PriorSegment, by_segment
+from pyrobbb.accelerated.record import Program
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.inference.energy import log_prior
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 LOG_2PI = math.log(2 * math.pi)
 UNSET = 1e-30  # the scale of a guide before its first training, which sets it
 LARGE = 100_000  # weights; the gradient of a larger site is read where it is, not copied to its neighbours'
-
-
-def _split(segments: Sequence[PriorSegment], *flats: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The part of each flat tensor that belongs to each segment."""
-    lengths = [segment.length for segment in segments]
-    return zip(*(flat.split(lengths) for flat in flats), strict=True)
 
 
 def _pieces(
@@ -91,16 +85,15 @@ class NaturalGradientStep(Step):
             )
         self.by_pyro = segments is None
         whole = segments or [PriorSegment(None, {}, {}, loc.numel())]
-        parts = [_Part(method, segment, float(model.N)) for segment in whole]
         flats = (loc, scale, self.eps, self.w, self.score)
         self.draws: list[Pass] = []
         untrained = bool((scale == UNSET).all())
-        for part, drawn in zip(parts, _split(whole, *flats), strict=True):
+        for segment, *drawn in by_segment(whole, *flats):
+            part = _Part(method, segment, float(model.N))
             if untrained:
-                _, sigma, *_ = drawn
-                h = method.first_curvature(part.N) + part.normal(part.vectors)[0]
-                sigma.copy_((part.N * h) ** -0.5)
-            self.draws.append(bind(part.draw, *drawn, *part.vectors, compiled=compiled))
+                h = method.first_curvature(part.N) + part.normal()[0]
+                drawn[1].copy_((part.N * h) ** -0.5)
+            self.draws.append(bind(part.draw, *drawn, compiled=compiled))
         self.pieces = list(_pieces(whole, {name: w.numel() for name, w in self.weights.items()}))
         self.fixed, self.update = self._update(compiled)
 
@@ -109,19 +102,19 @@ class NaturalGradientStep(Step):
         segments = [segment for segment, _ in self.pieces]
         parts = [_Part(self.method, segment, float(self.model.N)) for segment in segments]
         flats = (self.score, self.eps, self.guide.loc.detach(), self.guide.scale.detach(), self.g)
-        owned = [[*own, *part.vectors] for part, own in zip(parts, _split(segments, *flats), strict=True)]
+        owned = [own for _, *own in by_segment(segments, *flats)]
         fixed = [*self.scalars, *(tensor for own in owned for tensor in own)]
 
         def program(*inputs: Tensor) -> None:
             given = iter(inputs)
             gradients, scalars = ([next(given) for _ in one] for one in (parts, self.scalars))
             for part, G, own in zip(parts, gradients, owned, strict=True):
-                part.update(*scalars, G, *(next(given) for _ in own))
+                part.update(scalars, G, *(next(given) for _ in own))
 
         if not compiled:
             return fixed, program
         inputs = [*(torch.zeros_like(own[0]) for own in owned), *fixed]
-        return fixed, compile(record(program, inputs), inputs)
+        return fixed, compiled_program(program, inputs)
 
     def _gathered(self, gradients: Mapping[str, Tensor | None]) -> list[Tensor]:
         """The gradient of each piece, flat."""
@@ -176,36 +169,26 @@ class _Part:
     segment: PriorSegment
     N: float
 
-    @property
-    def vectors(self) -> tuple[Tensor, ...]:
-        """The prior's parameters that differ from weight to weight."""
-        return tuple(self.segment.vectors.values())
-
-    def normal(self, vectors: Sequence[Tensor]) -> tuple[Any, Any]:
+    def normal(self) -> tuple[Any, Any]:
         """Delta and c of a normal prior; 0 for another."""
         if self.segment.family is not dist.Normal:
             return 0.0, 0.0
-        values: dict[str, Any] = {
-            **self.segment.constants,
-            **dict(zip(self.segment.vectors, vectors, strict=True)),
-        }
+        values: dict[str, Any] = {**self.segment.constants, **self.segment.vectors}
         return 1 / (self.N * values["scale"] ** 2), values["loc"]
 
-    def draw(
-        self, loc: Tensor, sigma: Tensor, eps: Tensor, w: Tensor, score: Tensor, *vectors: Tensor
-    ) -> Tensor:
+    def draw(self, loc: Tensor, sigma: Tensor, eps: Tensor, w: Tensor, score: Tensor) -> Tensor:
         """Write w, and the prior's derivative there if it is not normal; returns log q(w) - log P(w)."""
         weight = loc + sigma * eps
         each = -0.5 * eps * eps - torch.log(sigma)  # log q - log P, up to constants
         constant: Any = -0.5 * LOG_2PI * eps.numel()
-        delta, c = self.normal(vectors)
+        delta, c = self.normal()
         if self.segment.family is dist.Normal:
             precision = self.N * delta
             precision = precision.to(w) if isinstance(precision, Tensor) else w.new_full((), precision)
             each = each + 0.5 * precision * (weight - c) ** 2
             constant = 0.5 * precision.log().sum() * (-eps.numel() / precision.numel())
         elif self.segment.family is not None:
-            log_P, derivative = self.segment.score(weight, vectors)
+            log_P, derivative = self.segment.score(weight)
             each = each - log_P
             score.copy_(derivative)
         w.copy_(weight)
@@ -213,19 +196,17 @@ class _Part:
 
     def update(
         self,
-        per_datum: Tensor,
-        rate: Tensor,
-        debias: Tensor,
+        scalars: Sequence[Tensor],
         G: Tensor,
         score: Tensor,
         eps: Tensor,
         loc: Tensor,
         scale: Tensor,
         g: Tensor,
-        *vectors: Tensor,
     ) -> None:
-        """The method's four lines; `per_datum` makes the mean loss of the sum over the minibatch."""
-        delta, c = self.normal(vectors)
+        """The method's four lines; of the step's scalars, `per_datum` makes a mean of the minibatch's sum."""
+        per_datum, rate, debias = scalars
+        delta, c = self.normal()
         gradient = G * per_datum
         if self.segment.family not in (None, dist.Normal):
             gradient = gradient - score * (1 / self.N)
