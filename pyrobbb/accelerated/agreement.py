@@ -1,7 +1,7 @@
 """Whether two steps agree: the terms and gradients that each sees on the same noise."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -78,27 +78,41 @@ def check_taken(
     Neither steps: parameters, moments, buffers of `model` and random states stay as they are, those of
     `generators` of their own among them.
     """
-    held = [value.detach() for value in (*trained(step.optimizer), *moments(step.optimizer))]
-    before, share = [value.clone() for value in held], float(step.share)
-    states = [generator.get_state() for generator in generators]
+    share, changing = float(step.share), (*trained(step.optimizer), *moments(step.optimizer))
+    check_still(
+        lambda: taken(rows.x, rows.y, share, 1.0, rows.weights),
+        lambda: gradients(step, rows, share=share)[:2],
+        rows,
+        model,
+        [value.detach() for value in changing],
+        generators,
+    )
+
+
+def check_still(
+    kept: Callable[[], Sequence[Tensor]],
+    now: Callable[[], Sequence[Tensor]],
+    rows: Split,
+    model: nn.Module,
+    held: Sequence[Tensor] = (),
+    generators: Sequence[torch.Generator] = (),
+) -> None:
+    """Raise ValueError if what a step sees on `rows`, `kept`, is not what model and prior compute `now`.
+
+    Buffers of `model`, random states, those of `generators` too, and the tensors `held` stay as they are.
+    """
+    before, states = [value.clone() for value in held], [generator.get_state() for generator in generators]
     each = []
-    for evaluate in (lambda: taken(rows.x, rows.y, share, 1.0, rows.weights),
-                     lambda: step.evaluate(rows.x, rows.y, share, counts=rows.weights)):  # fmt: skip
-        with isolated(0, device=rows.x.device), buffers_kept(model):
+    for evaluate in (kept, now):
+        with isolated(0, device=rows.x.device), buffers_kept(model):  # the same noise and masks
             each.append(tuple(part.clone() for part in evaluate()))
-        forget_gradients(step.optimizer)
-        for value, kept in zip(held, before, strict=True):
-            value.copy_(kept)
+        for value, was in zip(held, before, strict=True):
+            value.copy_(was)
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
-    raise_if_changed(*each)
-
-
-def raise_if_changed(kept: Seen, now: Seen) -> None:
-    """ValueError if a step on a minibatch, `kept`, is not what model and prior compute `now`."""
-    if not all(bool(value.isfinite().all()) for value in now):
+    if not all(bool(value.isfinite().all()) for value in each[1]):
         return
-    if (found := difference(kept, now)) is not None:
+    if (found := difference(*each)) is not None:
         raise ValueError(
             f"the network changed in training, and its step did not see it: the {found.name} of a "
             f"minibatch differs from the step's, which keeps the first value of anything that is not a "

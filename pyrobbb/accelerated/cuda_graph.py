@@ -43,8 +43,8 @@ class GraphStep(WrappedStep):
     def __init__(
         self, step: FastStep, first: Split, log: Callable[[str], None] = lambda message: None
     ) -> None:
-        self.step, self.log = step, log
-        self.optimizer = step.optimizer
+        super().__init__(step)
+        self.recorded, self.log = True, log
         self.x, self.y = torch.empty_like(first.x), torch.empty_like(first.y)
         self.counts = None if first.weights is None else torch.empty_like(first.weights)
         self.batches: Batches | None = None

@@ -36,7 +36,8 @@ class SummedStep(WrappedStep, FastStep):
     """
 
     def __init__(self, step: FastStep | ReferenceStep, ranks: ProcessGroup) -> None:
-        self.step, self.ranks, self.optimizer = step, ranks, step.optimizer
+        super().__init__(step)
+        self.ranks = ranks
         self.parameters = trained(step.optimizer)
         dtype = reduce(torch.promote_types, (parameter.dtype for parameter in self.parameters))
         sizes = [parameter.numel() for parameter in self.parameters]

@@ -18,15 +18,9 @@ class NotFastError(ValueError):
 class WrappedStep(Step):
     """A step that takes another's steps, and keeps of model and prior what that keeps."""
 
-    step: Any
-
-    @property
-    def keeps_prior(self) -> bool:  # type: ignore[override]
-        return bool(self.step.keeps_prior)
-
-    @property
-    def recorded(self) -> bool:  # type: ignore[override]
-        return bool(self.step.recorded)
+    def __init__(self, step: Any) -> None:
+        self.step, self.optimizer = step, step.optimizer
+        self.keeps_prior, self.recorded = step.keeps_prior, step.recorded
 
     def check_still(self, rows: Any, model: nn.Module) -> None:
         self.step.check_still(rows, model)

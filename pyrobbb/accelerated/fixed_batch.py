@@ -1,14 +1,13 @@
 """Minibatches of one shape, for programs that are compiled for it."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pyrobbb._support.network_checks import buffers_kept
-from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.agreement import raise_if_changed
+from pyrobbb.accelerated.agreement import check_still
 from pyrobbb.accelerated.compilation_cost import Prepare
 from pyrobbb.accelerated.record import Program
 from pyrobbb.data.dataset import Split
@@ -83,6 +82,7 @@ class FixedProgram:
     ) -> None:
         self.program = program
         self.fixed: FixedBatch | None = None
+        self.recorded = batch is not None and prepare is not None  # Python values that it reads stay as then
         if batch is not None and prepare is not None:
             self.fixed = FixedBatch(*batch, inputs[0].dtype, dim)
             self.prepared = prepare(program, [*inputs, *self.fixed.example])
@@ -92,11 +92,6 @@ class FixedProgram:
         batch = None if self.fixed is None else self.fixed(x, y, counts)
         return self.program(*given) if batch is None else self.prepared(*inputs, *batch)
 
-    @property
-    def recorded(self) -> bool:
-        """Whether what the network reads besides tensors is kept as it stood."""
-        return self.fixed is not None
-
     def check_still(self, inputs: Sequence[Tensor], rows: Split, model: nn.Module) -> None:
         """Raise ValueError if the program computes something else by now than what was recorded of it.
 
@@ -104,10 +99,6 @@ class FixedProgram:
         changes, as it stood. `rows` are a minibatch, and the buffers of `model` stay as they are.
         """
         batch = None if self.fixed is None else self.fixed(rows.x, rows.y, rows.weights)
-        if batch is None:
-            return
-        seen = []
-        for program in (self.prepared, self.program):
-            with isolated(0, device=rows.x.device), torch.no_grad(), buffers_kept(model):  # the same masks
-                seen.append(tuple(program(*inputs, *batch)))
-        raise_if_changed(*seen)
+        if batch is not None:
+            kept, now = (partial(program, *inputs, *batch) for program in (self.prepared, self.program))
+            check_still(kept, now, rows, model)

@@ -105,8 +105,6 @@ class WholeStep(ProgramStep):
         CannotCompileError: If the program cannot be compiled.
     """
 
-    recorded = True
-
     def __init__(
         self,
         model: BayesianNetwork,
@@ -120,6 +118,7 @@ class WholeStep(ProgramStep):
         program = flat_program(model, guide, segments, self.update.parameters, samples)
         super().__init__(program, optimizer, (samples, guide.loc.numel()))
         self.full = FixedBatch(*batch, self.share.dtype)
+        self.recorded = True
         self.constants = self.update.constants()
         self.reset()
         whole = whole_program(model, guide, segments, self.update, samples)

@@ -157,6 +157,7 @@ class SGHMCStep(Step):
         self.method, self.guide, self.optimizer = method, guide, optimizer
         self.N = model.N
         self.gradient = Energy(model, guide).prepared(guide.loc, first.x, first.y, steps, log, fast)
+        self.recorded = self.gradient.recorded
         self.length = math.ceil(steps / method.cycles)
         self.quiet = math.ceil(round(method.exploring * self.length, 9))  # steps of a cycle without noise
         # counted from the end of a cycle, where the steps are smallest and the draws best
@@ -175,10 +176,6 @@ class SGHMCStep(Step):
             "gradient": torch.full_like(guide.loc, torch.nan),  # of the step before
             "step": torch.zeros(()),
         }
-
-    @property
-    def recorded(self) -> bool:  # type: ignore[override]
-        return self.gradient.recorded
 
     def check_still(self, rows: Split, model: nn.Module) -> None:
         loc = self.guide.loc.detach()

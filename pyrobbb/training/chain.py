@@ -226,10 +226,9 @@ class Chain:
             )  # fmt: skip
         step = made if isinstance(made, Step) else FunctionStep(made)
         graph = isinstance(step, GraphStep)
-        recorded = graph or step.recorded
         if replaced and fast != "off":
             why, instead = says_replaced(replaced), "off"
-        elif recorded and fast not in ("eager", "off") and (counted := self._counted()):
+        elif step.recorded and fast not in ("eager", "off") and (counted := self._counted()):
             why, instead = f"the network changes {counted} when it is called", "off" if graph else "eager"
         else:
             return step
