@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -63,7 +64,7 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
             distributions.
     """
     changing = {tensor.untyped_storage().data_ptr() for tensor in live if tensor.numel()}
-    segments: list[PriorSegment | list[tuple[Any, dict[str, Tensor]]]] = []
+    segments: list[PriorSegment] = []
     for name, fn in sites.items():
         base, shape = univariate(fn), fn.event_shape
         if base.event_shape or not base.arg_constraints or base.has_enumerate_support:
@@ -78,16 +79,12 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
             check_rebuilt(f"the prior of {name!r}, {type(base).__name__},", base)
         except ValueError as error:
             raise NotElementwiseError(str(error)) from error
-        if any(value.untyped_storage().data_ptr() in changing for value in parameters.values()):
-            views = {key: without_expansion(value) for key, value in parameters.items()}
-            segments.append(PriorSegment(type(base), {}, views, shape.numel(), shape))
-            continue
-        if not segments or isinstance(segments[-1], PriorSegment) or segments[-1][0][0] is not type(base):
-            segments.append([])
-        group = segments[-1]
-        assert isinstance(group, list)
-        group.append((type(base), {key: value.flatten() for key, value in parameters.items()}))
-    return [segment if isinstance(segment, PriorSegment) else _merge(segment) for segment in segments]
+        changes = any(value.untyped_storage().data_ptr() in changing for value in parameters.values())
+        spread = without_expansion if changes else torch.flatten
+        vectors = {key: spread(value) for key, value in parameters.items()}
+        segments.append(PriorSegment(type(base), {}, vectors, shape.numel(), shape if changes else None))
+    groups = groupby(segments, key=lambda each: each.family if each.shape is None else id(each))
+    return [_merged(list(group)) for _, group in groups]
 
 
 def without_expansion(value: Tensor) -> Tensor:
@@ -96,17 +93,19 @@ def without_expansion(value: Tensor) -> Tensor:
     return value.view(()) if value.numel() == 1 else value
 
 
-def _merge(sites: Sequence[tuple[Any, Mapping[str, Tensor]]]) -> PriorSegment:
-    family = sites[0][0]
+def _merged(segments: Sequence[PriorSegment]) -> PriorSegment:
+    """Neighbours of one family as one segment; one that changes stays by itself."""
+    first = segments[0]
+    if first.shape is not None:
+        return first
     constants, vectors = {}, {}
-    for key in sites[0][1]:
-        value = torch.cat([parameters[key] for _, parameters in sites])
+    for key in first.vectors:
+        value = torch.cat([segment.vectors[key] for segment in segments])
         if bool((value == value[0]).all()):
             constants[key] = float(value[0])
         else:
             vectors[key] = value
-    length = sum(next(iter(p.values())).numel() for _, p in sites)
-    return PriorSegment(family, constants, vectors, length)
+    return PriorSegment(first.family, constants, vectors, sum(segment.length for segment in segments))
 
 
 def by_segment(segments: Sequence[PriorSegment], *flats: Tensor) -> Iterator[tuple[Any, ...]]:
