@@ -52,41 +52,35 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
         ValueError: They are too many for categories.
     """
     present = [] if column.dtype.kind == "f" else [value for value in column if value is not None]
+    distinct = {*present}
     others = [value for value in present if as_number(value) is None]
     dates = {value for value in others if DATE.fullmatch(value.strip())}
-    if len(dates) > MOST_DRESSED and len(dates) > 0.9 * len(set(present)) and not target:
-        logger.warning(
-            "column %r is treated as categorical because its values are text, such as %s; dates say more as "
-            "numbers, such as days since the first: convert them, or leave the column out",
-            name, first_text(column),
-        )  # fmt: skip
-        return
     dressed = {*filter(holds_number, others)}
-    numbers = len(dressed) + len(set(present) - set(others))  # also 950 beside 1,050
+    numbers = dressed | (distinct - {*others})  # also 950 beside 1,050
     alike = all(map(str.isdigit, present)) and len({*map(len, present)}) == 1  # as postal codes are
     plain = not others and not alike and not any(map(CODE.fullmatch, present))
-    if (dressed or plain) and numbers > MOST_DRESSED and numbers > 0.9 * len(set(present)) and not target:
-        logger.warning(
-            "column %r is treated as categorical because its values are text, such as %s; if they are "
-            "numbers, %s, otherwise pass categorical=[%r]",
-            name, first_text(column),
-            "write them plainly, 1034.5" if dressed else "make them numbers, as pandas.to_numeric does",
-            name,
-        )  # fmt: skip
+    most = max(MOST_DRESSED, 0.9 * len(distinct))
+    why, kept = "its values are text", f", otherwise pass categorical=[{name!r}]"
+    if len(dates) > most and not target:
+        advice = (
+            "dates say more as numbers, such as days since the first: convert them, or leave the column out"
+        )
+    elif (dressed or plain) and len(numbers) > most and not target:
+        how = "write them plainly, 1034.5" if dressed else "make them numbers, as pandas.to_numeric does"
+        advice = f"if they are numbers, {how}{kept}"
+    elif 0 < 2 * len(others) < len(present):
+        why = f"{len(others)} of its {len(present)} values cannot be read as numbers"
+        if len(distinct) > max(MOST, len(column) // 2):
+            what = f"{why}, such as {first_text(column)}"
+            raise ValueError(f"column {name!r} is numeric, but {what}: correct them or leave them empty")
+        advice = f"if they are slips, correct them or leave them empty{kept}"
+    else:
         return
-    if not others or 2 * len(others) >= len(present):
-        return
-    what = (
-        f"{len(others)} of its {len(present)} values cannot be read as numbers, such as {first_text(column)}"
-    )
-    if len(set(present)) > max(MOST, len(column) // 2):
-        raise ValueError(f"column {name!r} is numeric, but {what}: correct them or leave them empty")
     if not target:
+        such = first_text(column)
         logger.warning(
-            "column %r is treated as categorical because %s; if they are slips, correct them or leave them "
-            "empty, otherwise pass categorical=[%r]",
-            name, what, name,
-        )  # fmt: skip
+            "column %r is treated as categorical because %s, such as %s; %s", name, why, such, advice
+        )
 
 
 def first_text(column: Column) -> str:
