@@ -64,20 +64,19 @@ def as_frame(
     refuse_unread(name, source)
     columns: Iterable[tuple[Any, Any]]
     if isinstance(source, Path):
-        known = texts or {}
-        cells = _read_csv(name, source, blank_end)
-        columns = [(key, _parsed(key, each, known.get(key)) if used(key) else each) for key, each in cells]
-    elif isinstance(source, Mapping):
+        columns = _read_csv(name, source, blank_end)
+    elif isinstance(source, Mapping) or is_table(source):
         check_same_rows({name: source})
-        columns = source.items()
-    elif is_table(source):
         columns = source.items()
     else:
         columns = _columns_of_array(name, source)
     frame: Frame = {}
     for key, values in by_name(name, columns).items():
-        held = values if used(key) or not hasattr(values, "__len__") else [None] * len(values)
-        frame[key] = as_column(f"{name}: column {key!r}", held)
+        if not used(key) and hasattr(values, "__len__"):
+            values = [None] * len(values)
+        elif isinstance(source, Path):
+            values = _parsed(key, values, (texts or {}).get(key))
+        frame[key] = as_column(f"{name}: column {key!r}", values)
     lengths = {key: len(column) for key, column in frame.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{name} has columns of different lengths: {lengths}")
@@ -228,8 +227,7 @@ def as_column(name: str, values: Any) -> Column:
             cells = [str(v) if named and not isinstance(v, PLAIN) else v for v in values]
             values = [None if lacking else v for v, lacking in zip(cells, values.isna(), strict=True)]
     if isinstance(values, np.ma.MaskedArray):
-        mask = np.ma.getmaskarray(values)
-        values = [None if lacking else v for v, lacking in zip(values.data, mask, strict=True)]
+        values = values.tolist()  # with None where masked
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise ValueError(f"{name} must be a list of values, one for each row, got {values!r}")
     array = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=object)
