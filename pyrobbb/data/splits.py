@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from pyrobbb._support import checks
-from pyrobbb.data.frames import Frame, as_frame, rows_of, take
+from pyrobbb.data.frames import Frame, as_frame, is_table, rows_of, take
 
 Rows = npt.NDArray[np.int64]
 
@@ -35,6 +35,12 @@ def split_rows(
     parts = {part: take(frame, own) for part, own in numbered(given, rows_of(frame), seed).items()}
     for part, asked in given.items():
         if not of_the_rows(asked):
+            pair = isinstance(asked, tuple | list) and len(asked) == 2
+            if pair and (is_table(asked[0]) or getattr(asked[0], "ndim", 0) == 2):
+                raise ValueError(
+                    f"{part} is a pair (x, y), which goes with from_table(x, y): here it must be one table, "
+                    f"with the target as a column"
+                )
             if not isinstance(asked, Sequence | Mapping | os.PathLike) and np.ndim(asked) == 0:
                 raise ValueError(
                     f"{part} must be a share of the rows, a list of row numbers, a table or, with "

@@ -248,14 +248,6 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         if name not in known:
             said = f"{checks.meant(name, known)}; the options are {', '.join(known)}"
             raise TypeError(f"from_table has no option {name!r}{said}")
-    for part in ("validation", "test"):
-        given: Any = options.get(part)
-        pair = isinstance(given, tuple | list) and len(given) == 2
-        if y is None and pair and (is_table(given[0]) or getattr(given[0], "ndim", 0) == 2):
-            raise ValueError(
-                f"{part} is a pair (x, y), which goes with from_table(x, y): here it must be one table, with "
-                f"the target as a column"
-            )
     if y is None:
         return Table(source=source, **options).load()
     if isinstance(y, str | Integral):
