@@ -75,8 +75,7 @@ class Numeric:
         """`(M, 0 to 2)`: a column that is constant or empty in training gives no input."""
         if self.missing == 1:  # whatever kind other rows show it to be
             return np.zeros((len(column), 0))
-        if column.dtype.kind != "f":
-            column = as_zeros_and_ones(column)
+        column = as_zeros_and_ones(column)
         if column.dtype.kind != "f":
             raise ValueError(
                 f"column {self.name!r} holds numbers in the training rows, but here {first_text(column)}"

@@ -107,11 +107,10 @@ class UCI:
         checks.one_of("name", self.name, KNOWN)
         checks.keep(self, split=checks.count("split", self.split, minimum=0))
         checks.check_kinds(gap=(self.gap, bool))
-        if self.split >= SPLITS:
-            raise ValueError(f"split must be less than {SPLITS}, got {self.split}")
         features = KNOWN[self.name].columns - 1
-        if self.gap and self.split >= features:
-            raise ValueError(f"split must be less than {features}, the number of features, got {self.split}")
+        most, which = (features, ", the number of features") if self.gap else (SPLITS, "")
+        if self.split >= most:
+            raise ValueError(f"split must be less than {most}{which}, got {self.split}")
 
     def load(self) -> TableData:
         """The table with its target last, the rows of the split for testing."""
