@@ -64,7 +64,7 @@ def as_frame(
     refuse_unread(name, source)
     columns: Iterable[tuple[Any, Any]]
     if isinstance(source, Path):
-        columns = _read_csv(name, source, blank_end)
+        columns = _read_csv(source, blank_end)
     elif isinstance(source, Mapping) or is_table(source):
         check_same_rows({name: source})
         columns = source.items()
@@ -96,7 +96,7 @@ def by_name(name: str, columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def opened(name: str, source: Any) -> Any:
-    """The DataFrame in a Parquet file; another file as a path; any other source as it is."""
+    """The DataFrame in a Parquet file; a CSV file as a path; any other source as it is."""
     if not isinstance(source, str | os.PathLike):
         return source
     path = Path(source).expanduser()
@@ -105,8 +105,11 @@ def opened(name: str, source: Any) -> Any:
     if not path.is_file():
         where = "" if path.is_absolute() else f" in {Path.cwd()}"
         raise ValueError(f"{name}: there is no file {path}{where}")
-    if _kind(path) not in ("parquet", "pq"):
+    kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    if kind == "csv":
         return path
+    if kind not in ("parquet", "pq"):
+        raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
     try:
         return import_module("pandas").read_parquet(path)
     except ImportError as error:
@@ -321,14 +324,12 @@ def _columns_of_array(name: str, source: Any) -> Iterable[tuple[str, Any]]:
     return [(str(i), array[:, i]) for i in range(array.shape[1])]
 
 
-def _read_csv(name: str, path: Path, blank_end: bool) -> list[tuple[str, Sequence[str]]]:
+def _read_csv(path: Path, blank_end: bool) -> list[tuple[str, Sequence[str]]]:
     """The columns of a comma-separated file, each as its cells.
 
     A first line of numbers and missing values is a row and not a head; the columns are then called "0", "1",
     ..., which is logged.
     """
-    if _kind(path) != "csv":
-        raise ValueError(f"{name}: {path.name} must end in .csv, .csv.gz or .parquet")
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
         read: list[str] = []  # the lines of the file that make one row
         reader = csv.reader(_noted(file, read))
@@ -385,10 +386,6 @@ def _check_quotes(row: Iterable[str]) -> None:
     """csv.Error if stray quotes made one row of several lines; blanks may follow a quote that closes."""
     for _ in csv.reader((re.sub(r'"\s+(?=,|$)', '"', line) for line in row), strict=True):
         pass
-
-
-def _kind(path: Path) -> str:
-    return path.name.removesuffix(".gz").rpartition(".")[2].lower()
 
 
 def _parsed(key: str, cells: Iterable[str], known: Collection[str | None] | None) -> Column:

@@ -254,7 +254,6 @@ def from_table(source: Any, y: Any = None, **options: Any) -> TableData:
         raise ValueError(f"y must hold the targets, got {y!r}: say target={y!r} if that is a column")
     if "target" in options:
         raise ValueError("target names a column of the table; it cannot be combined with y")
-    refuse_tensor("x", source)
     source, weights = opened("x", source), options.pop("weights", None)
     table = Table(source=source, **options)
     texts = table._texts(source)
