@@ -352,22 +352,23 @@ def class_numbers(classes: Sequence[str], name: str, values: Any) -> Tensor:
         ValueError: One of them is not a class of the training rows; `name` is what the values are called.
     """
     numbers = {label: i for i, label in enumerate(classes)}
-    texts = [_truth(text, classes) or text for text in as_text(name, as_column(name, values)).tolist()]
-    unseen = [text for text in texts if text not in numbers]
+    texts = as_text(name, as_column(name, values)).tolist()
+    found = {text: numbers.get(_truth(text, classes) or text) for text in {*texts}}
+    unseen = [text for text in texts if found[text] is None]
     if unseen:
         raise ValueError(
             f"{name} is {unseen[0]!r}, a class not in the training rows; they are "
             f"{', '.join(classes[:SHOWN])}, numbered from 0 in a tensor"
         )
-    return torch.tensor([numbers[text] for text in texts], dtype=torch.int64)
+    return torch.tensor([found[text] for text in texts], dtype=torch.int64)
 
 
-def _truth(text: str, known: Sequence[str]) -> str | None:
+def _truth(text: str | None, known: Sequence[str]) -> str | None:
     """Which of two truth values, FALSE and TRUE however they are written, a text is; None if it is none."""
     written = {each.lower(): each for each in known}
     if not {*written} <= {"false", "true"} or len(written) < len(known):
         return None
-    return written.get(BOOLEANS.get(text.lower(), ""))
+    return written.get(BOOLEANS.get(str(text).lower(), ""))
 
 
 def _warn_of_empty(name: str, lacking: npt.NDArray[np.bool_], like: str) -> None:

@@ -984,6 +984,8 @@ def test_a_truth_value_is_one_however_it_is_written(written: Any, given: Any) ->
     classes = from_table({"n": [1.5, 2.0, 3.0, 4.5], "a": [yes, no, yes, no]}, target="a").columns
     if given != (1.0, 0.0):  # which are no truth values to a column of texts
         assert classes.labels("y", [*given]).tolist() == [1, 0]
+    with pytest.raises(ValueError, match="y is None, a class not in the training rows"):
+        classes.labels("y", [yes, None])
 
 
 def test_a_column_of_zeros_and_ones_takes_booleans() -> None:
