@@ -32,7 +32,7 @@ from pyrobbb.training.trainer import NonFiniteLossError
 T = TypeVar("T")
 TOLD = (ValueError, NonFiniteLossError, LostProcessError, OSError, HydraException, OmegaConfBaseException)
 Options = Callable[[argparse.ArgumentParser], object]
-RESUMES = "; the same command resumes where it stopped"
+RESUMES = "; the same command resumes from the last checkpoint, or begins again if there is none"
 FOLDER = """\
 folder=F says where the results go, otherwise to a folder of runs/ named after the experiment and what you
 change; the same command again resumes where it stopped."""
