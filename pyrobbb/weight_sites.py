@@ -173,6 +173,8 @@ def tie(network: nn.Module, tied: Mapping[str, str]) -> None:
 def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Module:
     """An ordinary network, in evaluation mode, with the given weights as its parameters.
 
+    To train it, call `.train()`, without which its dropout stays off.
+
     Args:
         model: Whose architecture to use.
         weights: One value of each site, such as `posterior.mean_weights()`, of the parameter's own shape.

@@ -78,6 +78,8 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         and (n["of_both"].predict({"x": [0.0, 5, 10]}).mean - torch.tensor([[0], [10], [20]])).abs().max() < 1
         and abs(n["slope"] - n["mean"]) < 0.8 * n["sd"]  # -0.06, sd 0.13 over eight seeds
         and abs(n["sd"] * n["precision"] ** 0.5 - 1) < 0.15  # 0.0, sd 0.02; after one batch alone 0.4
+        and n["line"].training
+        and n["prior"].distribution("a point estimate", torch.zeros(1)) is None
     ),
     "likelihood": lambda n: (
         0.2 < n["low"] < 0.37 < n["high"] < 0.5
