@@ -22,7 +22,8 @@ from torch.func import functional_call, vmap
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import wrapped
-from pyrobbb._support.distribution_parts import applied
+from pyrobbb._support.distribution_parts import applied, own_tensors
+from pyrobbb._support.flat import without_expansion
 from pyrobbb._support.network_checks import (
     check_event,
     check_layers,
@@ -32,7 +33,7 @@ from pyrobbb._support.network_checks import (
 )
 from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.likelihoods import Likelihood
-from pyrobbb.priors import Centred, FanInNormal, Learned, Prior
+from pyrobbb.priors import FanInNormal, Learned, Prior
 from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers, weights_in_order
 
 __all__ = ["BayesianNetwork", "Weights", "network_with"]
@@ -417,8 +418,18 @@ class BayesianNetwork(Named):
         return {name: self._buffer(name)[row] for name, row in self._padding.items() if name in self.sites}
 
     def centres(self) -> dict[str, Tensor]:
-        """The network's initial values if a prior is centred on them, for no `state_dict` holds them."""
-        return self.initial() if any(isinstance(part, Centred) for part in self.prior.parts()) else {}
+        """The network's initial values on which their priors depend, for no `state_dict` holds them."""
+        return {name: value for name, value in self.initial().items() if self._prior_reads(name, value)}
+
+    def _prior_reads(self, name: str, value: Tensor) -> bool:
+        """Whether another value of the weight, which none of its numbers equals, has another prior."""
+        parts = []
+        for each in (value, value.abs().mul_(2).add_(1)):
+            with isolated(0, device=self.device), poutine.block(), torch.no_grad():  # a prior may draw
+                distribution = self.prior.for_module(name, each, self.owner(name))
+            parts.append([without_expansion(part) for part in own_tensors(distribution)])
+        given, other = parts
+        return len(given) != len(other) or not all(map(torch.equal, given, other))
 
     def _tensors(self) -> Iterator[Tensor]:
         module = self._modules["network"]

@@ -380,6 +380,27 @@ def test_a_prior_without_a_width_is_refused() -> None:
         BayesianNetwork(nn.Linear(3, 2), Point(), GAUSS, N=12)
 
 
+@pytest.mark.parametrize(
+    ("prior", "sites"),
+    [
+        (priors.FanInNormal(), []),
+        (priors.ARD(), []),
+        (priors.Horseshoe(), []),
+        (priors.Learned(PRIOR), []),
+        (priors.Learned(priors.Centred()), ["weight", "bias"]),
+        (priors.PerParameter(default=PRIOR, where={"bias": priors.Centred()}), ["bias"]),
+    ],
+)
+def test_the_centres_are_the_values_that_a_prior_reads(prior: priors.Prior, sites: list[str]) -> None:
+    """Whether they are 0 or 1, as those of biases and normalisations are, or any."""
+    for value in (0.0, 1.0, None):
+        net = nn.Linear(2, 1)
+        if value is not None:
+            nn.init.constant_(net.weight, value)
+            nn.init.constant_(net.bias, value)
+        assert list(BayesianNetwork(net, prior, GAUSS).centres()) == sites
+
+
 def test_an_empty_parameter_is_refused() -> None:
     net = nn.Linear(3, 2)
     net.spare = nn.Parameter(torch.ones(0, 4))

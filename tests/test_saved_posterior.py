@@ -424,12 +424,20 @@ def test_pickles_of_two_processes_do_not_share_what_they_learned(tmp_path: Path)
     assert after[1] > 5 * after[0]
 
 
-def test_each_chain_keeps_the_centre_of_its_prior(tmp_path: Path) -> None:
+class Around(priors.Prior):
+    """As `Centred`, of one's own."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return dist.Normal(parameter.detach(), 0.1).to_event(parameter.dim())
+
+
+@pytest.mark.parametrize("centred", [priors.Centred(sigma=0.1), Around()])
+def test_each_chain_keeps_the_centre_of_its_prior(centred: priors.Prior, tmp_path: Path) -> None:
     """The network's own values, which are in no state: each chain of a factory has others."""
     data = values()
 
     def make() -> BayesianNetwork:
-        prior = priors.PerParameter(default=priors.Normal(), where={"2.*": priors.Centred(sigma=0.1)})
+        prior = priors.PerParameter(default=priors.Normal(), where={"2.*": centred})
         net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
         return BayesianNetwork(net, prior, likelihoods.Normal(0.3))
 

@@ -83,6 +83,11 @@ def moment(distribution: Distribution, name: str) -> Tensor:
 
 def own_tensor(distribution: Distribution) -> Tensor:
     """A floating-point tensor of a distribution or of one of its parts, for its precision and device."""
+    return next(value for value in own_tensors(distribution) if value.is_floating_point())
+
+
+def own_tensors(distribution: Any) -> list[Tensor]:
+    """All tensors of a distribution and of its parts; none of None."""
     found: list[Tensor] = []
 
     def note(value: Tensor) -> Tensor:
@@ -90,7 +95,7 @@ def own_tensor(distribution: Distribution) -> Tensor:
         return value
 
     applied(note, distribution)
-    return next(value for value in found if value.is_floating_point())
+    return found
 
 
 def support_of(distribution: Any) -> Any:

@@ -15,6 +15,12 @@ def split(flat: Tensor, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
     }
 
 
+def without_expansion(value: Tensor) -> Tensor:
+    """A view of `value` without the dimensions along which it only repeats itself: of size 1, or none."""
+    value = value[tuple(slice(1) if stride == 0 else slice(None) for stride in value.stride())]
+    return value.view(()) if value.numel() == 1 else value
+
+
 def strided(value: Tensor) -> Tensor:
     """The places and numbers of a sparse tensor as one vector, to compare and digest; another as it is."""
     if value.layout is torch.strided:

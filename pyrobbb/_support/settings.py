@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from pyrobbb._support.flat import strided
+
 LONGEST = 16  # values of a list or a tensor that are kept one by one
 PARTS = {"Prior", "Likelihood", "KLWeight"}  # base classes of what a user may write
 
@@ -87,9 +89,11 @@ def values(thing: Any, around: tuple[int, ...] = ()) -> Any:
     """What identifies a prior, a likelihood or a weight of the KL, as a tree of plain values.
 
     Its kind and its public attributes, those of the modules, dataclasses and distributions that it holds, and
-    the distributions of its `PyroSample`s; other objects by their kind, long lists by a digest. Tensors that
-    lie in it, which may be trained, are left out. `around` are the ids of what it lies in.
+    the distributions of its `PyroSample`s; other objects by their kind, long lists and tensors by a digest.
+    Tensors that are trained are left out. `around` are the ids of what it lies in.
     """
+    if isinstance(thing, Tensor):
+        return _of_tensor(thing)
     if isinstance(thing, Enum):
         return thing.name
     if thing is None or type(thing) in (bool, int, str):
@@ -101,7 +105,7 @@ def values(thing: Any, around: tuple[int, ...] = ()) -> Any:
     inside = (*around, id(thing))
     if isinstance(thing, list | tuple | Mapping):
         each = thing.items() if isinstance(thing, Mapping) else enumerate(thing)
-        found = {str(name): values(part, inside) for name, part in each if not isinstance(part, Tensor)}
+        found = {str(name): values(part, inside) for name, part in each if not _is_trained(part)}
         return found if len(found) <= LONGEST else f"{len(found)} values {_digest(found)}"
     if isinstance(thing, Distribution):
         return _of_distribution(thing, inside)
@@ -115,7 +119,7 @@ def values(thing: Any, around: tuple[int, ...] = ()) -> Any:
     if isinstance(thing, nn.Module):
         public |= dict(thing.named_children()) | getattr(thing, "_pyro_samples", {})
         public.pop("training", None)
-    kept = {name: values(part, inside) for name, part in public.items() if not isinstance(part, Tensor)}
+    kept = {name: values(part, inside) for name, part in public.items() if not _is_trained(part)}
     return {"kind": kind, **kept}
 
 
@@ -124,19 +128,22 @@ def _of_distribution(given: Distribution, inside: tuple[int, ...]) -> dict[str, 
     found: dict[str, Any] = {"kind": type(given).__name__}
     dense = "covariance_matrix" in given.arg_constraints  # which stands there in three forms
     for name in ("loc", "covariance_matrix") if dense else given.arg_constraints:
-        found[name] = _of_parameter(getattr(given, name, None), inside)
+        found[name] = values(getattr(given, name, None), inside)
     for name in ("base_dist", "mixture_distribution", "component_distribution"):
         if isinstance(part := getattr(given, f"_{name}", getattr(given, name, None)), Distribution):
             found[name] = _of_distribution(part, inside)
     for i, transform in enumerate(getattr(given, "transforms", ())):
-        each = {name: _of_parameter(value, inside) for name, value in _public(transform).items()}
+        each = {name: values(value, inside) for name, value in _public(transform).items()}
         found[f"transform {i}"] = {"kind": type(transform).__name__, **each}
     return found
 
 
-def _of_parameter(value: Any, inside: tuple[int, ...]) -> Any:
-    if not isinstance(value, Tensor):
-        return values(value, inside)
+def _is_trained(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.requires_grad
+
+
+def _of_tensor(value: Tensor) -> Any:
+    value = strided(value)
     if value.numel() <= LONGEST:
         return values(value.tolist())
     return f"shape {tuple(value.shape)} {_digest(value.detach().cpu().double().numpy().tobytes())}"

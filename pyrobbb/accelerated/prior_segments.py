@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.distribution_parts import univariate
+from pyrobbb._support.flat import without_expansion
 from pyrobbb._support.network_checks import check_rebuilt
 from pyrobbb.accelerated.fast_step import NotFastError
 
@@ -85,12 +86,6 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
         segments.append(PriorSegment(type(base), {}, vectors, shape.numel(), shape if changes else None))
     groups = groupby(segments, key=lambda each: each.family if each.shape is None else id(each))
     return [_merged(list(group)) for _, group in groups]
-
-
-def without_expansion(value: Tensor) -> Tensor:
-    """A view of `value` without the dimensions along which it only repeats itself: of size 1, or none."""
-    value = value[tuple(slice(1) if stride == 0 else slice(None) for stride in value.stride())]
-    return value.view(()) if value.numel() == 1 else value
 
 
 def _merged(segments: Sequence[PriorSegment]) -> PriorSegment:

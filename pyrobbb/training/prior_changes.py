@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.distribution_parts import univariate
-from pyrobbb.accelerated.prior_segments import without_expansion
+from pyrobbb._support.flat import without_expansion
 from pyrobbb.bnn import BayesianNetwork
 
 

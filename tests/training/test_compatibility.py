@@ -410,6 +410,25 @@ class OwnScale(priors.Prior, PyroModule):
         return priors.elementwise(dist.Normal(0.0, priors.beside(self.scale, parameter)), parameter)
 
 
+class OwnTensors(priors.Prior):
+    """As one made from a posterior."""
+
+    def __init__(self, sigma: float) -> None:
+        self.every, self.scale = torch.full((500,), sigma), {"2.weight": torch.full((2, 4), sigma)}
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self.every[0]), parameter)
+
+
+class OwnNoise(likelihoods.Likelihood):
+    def __init__(self, sd: float) -> None:
+        super().__init__()
+        self.sd = torch.tensor(sd)
+
+    def forward(self, output: torch.Tensor) -> Any:
+        return dist.Normal(output, self.sd).to_event(1)
+
+
 class OwnWeight(kl.KLWeight):
     def __init__(self, factor: float) -> None:
         self.factor = factor
@@ -429,6 +448,17 @@ def within(prior: priors.Prior) -> priors.PerParameter:
         ({"prior": OwnModule(1.0)}, {"prior": OwnModule(0.05)}, "value of the prior sigma 1.0, this is 0.05"),
         ({"prior": OwnScale(1.0)}, {"prior": OwnScale(0.05)}, "value of the prior scale.scale 1.0, this is"),
         ({"prior": within(Own(1.0))}, {"prior": within(Own(0.05))}, "value of the prior where.2.*.sigma 1.0"),
+        ({"prior": OwnTensors(1.0)}, {"prior": OwnTensors(0.05)}, "value of the prior every shape (500,) "),
+        (
+            {"prior": within(OwnTensors(1.0))},
+            {"prior": within(OwnTensors(0.05))},
+            "value of the prior where.2.*.every shape (500,) ",
+        ),
+        (
+            {"likelihood": OwnNoise(0.5)},
+            {"likelihood": OwnNoise(0.25)},
+            "value of the likelihood sd 0.5, this is 0.25",
+        ),
         (
             {"likelihood": likelihoods.Rescaled(likelihoods.StudentT(df=2.5), [5.0], [5.0])},
             {"likelihood": likelihoods.Rescaled(likelihoods.StudentT(df=50.0), [5.0], [5.0])},
@@ -528,9 +558,17 @@ def test_distributions_are_told_apart_by_all_that_they_are(one: Any, other: Any)
     assert plain_values(one) == plain_values(deepcopy(one)) != plain_values(other)
 
 
-def test_a_learned_prior_around_other_weights_is_another_prior(tmp_path: Path) -> None:
+class AsWide(priors.Prior):
+    """As wide as the network's own value of each weight."""
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        return dist.Normal(0.0, parameter.detach().abs() + 0.1).to_event(parameter.dim())
+
+
+@pytest.mark.parametrize("own", [priors.Learned(priors.Centred()), AsWide()])
+def test_a_prior_that_reads_other_weights_is_another_prior(own: priors.Prior, tmp_path: Path) -> None:
     def around(seed: int) -> BayesianNetwork:
-        prior = priors.PerParameter(default=priors.Normal(), where={"2.*": priors.Learned(priors.Centred())})
+        prior = within(deepcopy(own))
         return BayesianNetwork(network(seed=seed), prior, likelihoods.Categorical())
 
     options: dict[str, Any] = {"folder": tmp_path, "progress": None}
