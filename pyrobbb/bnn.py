@@ -118,6 +118,15 @@ class BayesianNetwork(Named):
         self.other_latents = (*self.prior_sites, *self.likelihood_sites, *hyper)
         self.latents = (*self.sites, *self.other_latents)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "prior" and "latents" in vars(self):
+            other = BayesianNetwork(network_with(self, self.initial()), value, self.likelihood)
+            if other.latents != self.latents or other._priors or self._priors:  # their modules are parts, too
+                raise ValueError(
+                    "the model's sites were made for another prior: build a new BayesianNetwork with this one"
+                )
+        super().__setattr__(name, value)
+
     def sample_weights(self) -> Weights:
         """Sample every weight, each of shape `(*draws, *parameter.shape)`, and each `PyroSample`.
 

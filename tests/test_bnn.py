@@ -381,6 +381,30 @@ def test_a_prior_without_a_width_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (PRIOR, priors.PerParameter(default=PRIOR, where={"bias": priors.Deterministic()})),
+        (priors.PerParameter(default=PRIOR, where={"bias": priors.Deterministic()}), PRIOR),
+        (PRIOR, priors.Learned(PRIOR)),
+        (priors.Learned(PRIOR), PRIOR),
+        (PRIOR, priors.ARD()),
+        (priors.ARD(), PRIOR),
+    ],
+)
+def test_a_prior_of_other_sites_is_refused(first: priors.Prior, other: priors.Prior) -> None:
+    model = BayesianNetwork(nn.Linear(2, 1), first, GAUSS)
+    with pytest.raises(ValueError, match="sites were made for another prior: build a new BayesianNetwork"):
+        model.prior = other
+    assert repr(model.prior) == repr(first)
+
+
+def test_a_prior_of_the_same_sites_takes_the_place_of_another() -> None:
+    model = BayesianNetwork(nn.Linear(2, 1), PRIOR, GAUSS)
+    model.prior = priors.Normal(sigma=3.0)
+    assert model.prior_of("weight").base_dist.scale.unique().tolist() == [3.0]
+
+
+@pytest.mark.parametrize(
     ("prior", "sites"),
     [
         (priors.FanInNormal(), []),
