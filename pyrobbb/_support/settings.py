@@ -7,6 +7,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
@@ -89,9 +91,11 @@ def values(thing: Any, around: tuple[int, ...] = ()) -> Any:
     """What identifies a prior, a likelihood or a weight of the KL, as a tree of plain values.
 
     Its kind and its public attributes, those of the modules, dataclasses and distributions that it holds, and
-    the distributions of its `PyroSample`s; other objects by their kind, long lists and tensors by a digest.
-    Tensors that are trained are left out. `around` are the ids of what it lies in.
+    the distributions of its `PyroSample`s; other objects by their kind; long lists, tensors
+    and arrays by a digest. Tensors that are trained are left out. `around` are the ids of what it lies in.
     """
+    if isinstance(thing, np.ndarray) and thing.dtype.kind in "biuf":
+        thing = torch.from_numpy(thing.astype(np.float64))
     if isinstance(thing, Tensor):
         return _of_tensor(thing)
     if isinstance(thing, Enum):

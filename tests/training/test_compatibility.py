@@ -420,6 +420,14 @@ class OwnTensors(priors.Prior):
         return priors.elementwise(dist.Normal(0.0, self.every[0]), parameter)
 
 
+class OwnTable(Own):
+    """Of numbers that numpy holds."""
+
+    def __init__(self, sigma: float) -> None:
+        super().__init__(1.0)
+        self.table = np.array([sigma, 1.0], np.float32)
+
+
 class OwnNoise(likelihoods.Likelihood):
     def __init__(self, sd: float) -> None:
         super().__init__()
@@ -449,6 +457,7 @@ def within(prior: priors.Prior) -> priors.PerParameter:
         ({"prior": OwnScale(1.0)}, {"prior": OwnScale(0.05)}, "value of the prior scale.scale 1.0, this is"),
         ({"prior": within(Own(1.0))}, {"prior": within(Own(0.05))}, "value of the prior where.2.*.sigma 1.0"),
         ({"prior": OwnTensors(1.0)}, {"prior": OwnTensors(0.05)}, "value of the prior every shape (500,) "),
+        ({"prior": OwnTable(1.0)}, {"prior": OwnTable(0.5)}, "value of the prior table.0 1.0, this is 0.5"),
         (
             {"prior": within(OwnTensors(1.0))},
             {"prior": within(OwnTensors(0.05))},
