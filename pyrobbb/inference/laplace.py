@@ -343,11 +343,11 @@ class Laplace(Descent):
         data = data.train if isinstance(data, Dataset) else data
         chains = []
         if isinstance(posterior, BayesianNetwork):
-            given = copy(posterior)  # a view: the user's own keeps its N
-            given.N = len(data) if given.N is None else given.N
-            given.input_dtype = data.x.dtype
-            posterior = Posterior([(given, MAP().guide(given, None))])
-        for c, (model, _) in enumerate(posterior.chains):
+            posterior = Posterior([(posterior, MAP().guide(posterior, None))])
+        for c, (given, _) in enumerate(posterior.chains):
+            model = copy(given)  # a view: the one that was given keeps its N
+            model.N = len(data) if model.N is None else model.N
+            model.input_dtype = data.x.dtype
             if not model.sites:
                 raise ValueError("the model has no Bayesian weights to take the curvature of")
             if len(data) != model.N:

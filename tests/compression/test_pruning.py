@@ -304,6 +304,15 @@ def test_chains_keep_their_weights():
     assert pruning.prune(whole, 0.5).chain_weights == (0.75, 0.25)
 
 
+def test_a_pruned_posterior_stays_where_the_whole_one_is_changed():
+    whole = posterior()
+    pruned = pruning.prune(whole, 0.5)
+    before = pruned.predict(X, draws=3).probs
+    whole.model.likelihood = likelihoods.Normal(1.0)
+    whole.chains[0][1].loc.data.zero_()
+    assert torch.equal(pruned.predict(X, draws=3).probs, before)
+
+
 def test_a_sampler_s_draws_keep_their_numbers():
     net = mlp(SPEC, priors.Normal(), likelihoods.Categorical(), hidden=[3])
     guide = EmpiricalGuide(net, 7)

@@ -1,5 +1,6 @@
 """One model in several fits: each posterior stays what it was."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -7,6 +8,7 @@ from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods
 from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
 from pyrobbb.inference import MAP, Laplace
+from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Learned, Normal
 
 x = torch.linspace(-1, 1, 24)[:, None]
@@ -19,6 +21,10 @@ def line(**options):
 
 def trained(model, guide, **options):
     return fit(model, guide, DATA, epochs=3, batch_size=24, seed=1, device="cpu", progress=None, **options)
+
+
+def chain_of(model):
+    return Posterior([(model, MAP().guide(model, None))])
 
 
 def values(posterior):
@@ -83,6 +89,23 @@ def test_a_posterior_around_the_first_stays_too():
     before = values(around)
     trained(model, None, inference=MAP())
     assert torch.equal(values(around), before)
+
+
+@pytest.mark.parametrize("given", [lambda model: model, chain_of])
+def test_a_posterior_around_a_model_stays_too(given):
+    model = line()
+    around = Laplace().around(given(model), DATA)
+    before = values(around)
+    trained(model, None, inference=MAP())
+    model.likelihood = likelihoods.Normal(9.0)
+    assert torch.equal(values(around), before)
+
+
+def test_around_several_models_n_is_read_from_the_data():
+    models = [line(), line()]
+    around = Laplace().around(Posterior([chain_of(model).chains[0] for model in models]), DATA)
+    assert [model.N for model, _ in around.chains] == [24, 24]
+    assert [model.N for model in models] == [None, None]
 
 
 def test_every_fit_of_a_loop_has_its_own_model():
