@@ -24,7 +24,6 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.likelihoods import Likelihood
-from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.priors import Prior
@@ -164,37 +163,52 @@ class LikelihoodContract:
         """The likelihood under test."""
         raise NotImplementedError(f"{type(self).__name__} must define make(self)")
 
+    def model(self) -> BayesianNetwork:
+        """A small network under the likelihood, whose latents it samples."""
+        likelihood = self.make()
+        return BayesianNetwork(_network(likelihood.width(OUTPUTS)), priors.Normal(), likelihood, N)
+
     def output(self, *draws: int, rows: int = N) -> Tensor:
         """What a network gives for `rows` rows, under `draws` draws of its weights."""
         return _draw(*draws, rows, self.make().width(OUTPUTS))
 
+    def latents(self, seed: int = 0) -> dict[str, Tensor]:
+        """A draw of the likelihood's latents from their priors; none if it has no `PyroSample`."""
+        model = self.model()
+        with isolated(seed):
+            drawn = model.prior_draw()
+        return {name: drawn[name] for name in model.likelihood_sites}
+
+    def observation(self, output: Tensor) -> Any:
+        """The distribution of targets given a network's output."""
+        return self.model().observation(output, self.latents())
+
     def targets(self) -> Tensor:
         """`N` targets that the likelihood can have produced: a draw from it."""
         with isolated(1):
-            return self.make()(self.output()).sample()
+            return self.observation(self.output()).sample()
 
     def test_a_row_has_one_log_likelihood_and_draws_stay_in_front(self) -> None:
         """Without `.to_event(1)` over the outputs the plate would count each row several times."""
-        likelihood, y = self.make(), self.targets()
-        distribution = likelihood(self.output(5))
-        assert distribution.batch_shape == (5, N), distribution.batch_shape
-        each = distribution.log_prob(y)
+        model, output, y = self.model(), self.output(5), self.targets()
+        latents = [self.latents(seed) for seed in range(5)]
+        together = {name: torch.stack([own[name] for own in latents]) for name in model.likelihood_sites}
+        each = model.observation(output, together, draws=1).log_prob(y)
         assert each.shape == (5, N)
         for s in range(5):
-            torch.testing.assert_close(likelihood(self.output(5)[s]).log_prob(y), each[s])
+            torch.testing.assert_close(model.observation(output[s], latents[s]).log_prob(y), each[s])
 
     def test_its_own_draws_are_targets_that_it_takes(self) -> None:
         """`check_domain` refuses nothing that the likelihood gives itself."""
-        likelihood, output, y = self.make(), self.output(), self.targets()
+        y = self.targets()
         assert len(y) == N
-        likelihood.check_domain(likelihood(output), y)
+        self.make().check_domain(self.observation(self.output()), y)
 
     def test_too_few_targets_are_refused(self) -> None:
         """In a ValueError, before training."""
-        network = _network(self.make().width(OUTPUTS))
-        model = BayesianNetwork(network, priors.Normal(), self.make(), N)
+        model = self.model()
         try:
-            model.log_likelihood(model.initial(), _draw(N, FEATURES), self.targets()[:-1])
+            model.log_likelihood(model.prior_draw(), _draw(N, FEATURES), self.targets()[:-1])
         except ValueError:
             return
         raise AssertionError("fewer targets than network rows were accepted")
@@ -206,7 +220,7 @@ class LikelihoodContract:
             return
         y.flatten()[0] = math.nan
         try:
-            self.make().check_domain(self.make()(self.output()), y)
+            self.make().check_domain(self.observation(self.output()), y)
         except ValueError:
             return
         raise AssertionError("check_domain accepted a target that is not a number")
@@ -214,14 +228,13 @@ class LikelihoodContract:
     def test_the_log_likelihood_has_a_gradient(self) -> None:
         """In the network's output."""
         output = self.output().requires_grad_()
-        (slope,) = torch.autograd.grad(self.make()(output).log_prob(self.targets()).sum(), output)
+        (slope,) = torch.autograd.grad(self.observation(output).log_prob(self.targets()).sum(), output)
         assert slope.isfinite().all()
 
     def test_a_network_trains_and_predicts_with_it(self) -> None:
         """One epoch, log-likelihoods of each draw and row, and draws of y like y."""
-        likelihood, y = self.make(), self.targets()
-        model = BayesianNetwork(_network(likelihood.width(OUTPUTS)), priors.Normal(), likelihood, N)
-        run = _trained(model, MeanFieldNormal(model), y, likelihood.task)
+        model, y = self.model(), self.targets()
+        run = _trained(model, AutoNormal(model), y, model.likelihood.task)
         prediction = Posterior([(model, run.guide)]).predict(_draw(N, FEATURES), y, draws=3, sample=True)
         assert prediction.log_likelihood is not None
         assert prediction.log_likelihood.shape == (3, N)

@@ -146,10 +146,17 @@ class TestEveryGuide(GuideContract):
         self.point = request.param == "auto_delta"
 
 
+WITH_LATENTS: dict[str, likelihoods.Likelihood] = {
+    "latent_scale": likelihoods.Normal(dist.HalfNormal(1.0)),
+    "latent_scales": likelihoods.StudentT(scale=dist.HalfNormal(torch.ones(2)).to_event(1)),
+    "latent_concentration": likelihoods.NegativeBinomial(dist.LogNormal(0.0, 1.0)),
+}
+
+
 class TestEveryLikelihood(LikelihoodContract):
-    @pytest.fixture(autouse=True, params=LIKELIHOODS)
+    @pytest.fixture(autouse=True, params=LIKELIHOODS | WITH_LATENTS)
     def _member(self, request: pytest.FixtureRequest) -> None:
-        self.member = LIKELIHOODS[request.param]
+        self.member = (LIKELIHOODS | WITH_LATENTS)[request.param]
 
     def make(self) -> likelihoods.Likelihood:
         return copy.deepcopy(self.member)
@@ -188,7 +195,7 @@ class LooseLikelihood(likelihoods.Normal):
 def test_a_contract_names_the_promise_that_is_broken(contract: Any, make: Any, broken: str) -> None:
     given = contract()
     given.make = make
-    with pytest.raises((AssertionError, TypeError)):
+    with pytest.raises((AssertionError, TypeError, ValueError)):
         getattr(given, broken)()
 
 
