@@ -83,6 +83,8 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
     ),
     "likelihood": lambda n: (
         0.2 < n["low"] < 0.37 < n["high"] < 0.5
+        and float(n["exact"].noise_std) == pytest.approx(0.5, rel=1e-5)
+        and abs(float(n["exact"].mean) - 20) < 0.2  # 19.99, sd 0.02 over five seeds
         and n["of_tags"].predict(n["tokens"][:2], n["tags"][:2]).log_predictive.min() > -0.5  # -0.06, sd 0.01
     ),
     "pyro": lambda n: (
