@@ -18,6 +18,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.flat import strided
 from pyrobbb.likelihoods import Bernoulli, Categorical
 from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ClassPrediction
 
 
 class Functions(nn.Module):
@@ -84,7 +85,7 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
     if not model.sites and len(posterior.chains) == 1:
         raise ValueError("the network has no Bayesian weights: posterior.function(0) is all there is")
     name, own = type(model.likelihood).__name__, type(model.likelihood).forward
-    if average and not isinstance(model.likelihood, Bernoulli | Categorical):
+    if average and not issubclass(model.likelihood.prediction, ClassPrediction):
         raise ValueError(f"average=True is for class labels, and {name} has none: use average=False")
     if average and own not in (Bernoulli.forward, Categorical.forward):
         raise ValueError(f"average=True does not know what {name} makes of the output: use average=False")

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ from pyrobbb.evaluation.export import exported
 from pyrobbb.inference import Laplace
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
+from pyrobbb.predictive import ClassPrediction
 from pyrobbb.priors import Deterministic, Normal, PerParameter
 from pyrobbb.training.trainer import fit
 
@@ -134,8 +136,15 @@ def test_what_has_no_probabilities_or_no_draws_is_refused():
         def forward(self, output):
             return super().forward(output.softmax(-1))
 
-    with pytest.raises(ValueError, match="average=True does not know what Twice makes of the output"):
-        exported(fitted(likelihood=Twice()), average=True)
+    class Halved(likelihoods.Likelihood):
+        task, prediction = "classification", ClassPrediction
+
+        def forward(self, output):
+            return dist.Categorical(logits=output / 2)
+
+    for own in (Twice, Halved):
+        with pytest.raises(ValueError, match=f"does not know what {own.__name__} makes of the output"):
+            exported(fitted(likelihood=own()), average=True)
     with pytest.raises(ValueError, match="draws"):
         exported(fitted(), draws=0)
     point = BayesianNetwork(nn.Linear(3, 2), Deterministic(), likelihoods.Categorical())
