@@ -129,17 +129,17 @@ class ScaleMixtureNormal(TorchDistribution):
 
 
 class Affine(TransformedDistribution):
-    r"""The distribution of :math:`a + b z` for z from a univariate `base`: the same quantity in other units.
+    r"""The distribution of :math:`a + b z` for z from `base`: the same quantity in other units.
 
     .. math::
         \log p(y) = \log p_z\left(\frac{y - a}{b}\right) - \log b
 
-    Unlike a `TransformedDistribution` it knows its mean and variance.
+    Unlike a `TransformedDistribution` it knows its mean and variance. Of vectors :math:`\log b` is summed.
 
     Args:
-        base: The distribution of z, events being scalars.
-        loc: a, broadcast against the batch shape.
-        scale: b > 0, broadcast against the batch shape.
+        base: The distribution of z, a number or a vector.
+        loc: a, broadcast against z.
+        scale: b > 0, broadcast against z.
     """
 
     def __init__(self, base: TorchDistribution, loc: Tensor, scale: Tensor) -> None:

@@ -381,13 +381,14 @@ class Rescaled(Likelihood):
         distribution = self.likelihood(output)
         base = unmasked(distribution)
         name = type(self.likelihood).__name__
-        if base.event_shape or not on_real_line(base):
+        if not on_real_line(base):
             raise ValueError(
                 f"targets under {name} cannot be standardised: its support is not the whole real line"
             )
-        if self.loc.shape[-1:] not in ((), (1,), base.batch_shape[-1:]):
+        outputs = (*base.batch_shape, *base.event_shape)[-1:]
+        if self.loc.shape[-1:] not in ((), (1,), outputs):
             raise ValueError(
-                f"Rescaled has units for {self.loc.shape[-1]} outputs, {name} has {base.batch_shape[-1]}: "
+                f"Rescaled has units for {self.loc.shape[-1]} outputs, {name} has {outputs[0]}: "
                 f"the network's width must be {self.width(self.loc.shape[-1])}"
             )
         made = Affine(base, self.loc.to(output.dtype), self.unit.to(output.dtype))

@@ -56,6 +56,29 @@ def test_a_mixture_in_its_own_units():
     torch.testing.assert_close(distribution.mean, (each.mean * weights).sum(-1))
 
 
+class Together(likelihoods.Likelihood):
+    """Normal noise that the outputs share."""
+
+    scale_tril = torch.tensor([[0.7, 0.0], [-0.5, 0.2]])
+
+    def forward(self, output: torch.Tensor) -> dist.TorchDistribution:
+        return dist.MultivariateNormal(output, scale_tril=self.scale_tril)
+
+
+def test_vectors_in_their_own_units():
+    likelihood = likelihoods.in_units(Together(), Spec(7, (1,), 2, "regression", UNITS))
+    distribution = likelihood(F)
+    plain = dist.MultivariateNormal(LOC + SCALE * F, scale_tril=SCALE[:, None] * Together.scale_tril)
+    assert (distribution.batch_shape, distribution.event_shape) == ((5, 7), (2,))
+    y = LOC + SCALE * F[0]
+    torch.testing.assert_close(distribution.log_prob(y), plain.log_prob(y), rtol=1e-3, atol=1e-3)
+    found = [ValuePrediction(None, None, (each,)) for each in (distribution, plain)]
+    for name in ("mean", "std", "median"):  # the median is that of samples, of the same random numbers
+        torch.testing.assert_close(*(getattr(each, name) for each in found), msg=name)
+    with pytest.raises(ValueError, match="units for 3 outputs, Together has 2"):
+        Rescaled(Together(), (0.0,) * 3, (1.0,) * 3)(F)
+
+
 class Times(likelihoods.Likelihood):
     """Of times: log-normal, on the positive numbers."""
 
