@@ -22,7 +22,7 @@ from torch.func import functional_call, vmap
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import wrapped
-from pyrobbb._support.distribution_parts import applied, own_tensors
+from pyrobbb._support.distribution_parts import applied, draw_from, own_tensors
 from pyrobbb._support.flat import without_expansion
 from pyrobbb._support.network_checks import (
     check_event,
@@ -294,7 +294,7 @@ class BayesianNetwork(Named):
         N = max(len(x), self.N or 0) if y is None else self._size()
         with pyro.plate("data", N, subsample=x):  # Pyro takes the length alone of what stands for indices
             with torch.no_grad():
-                value = distribution.sample() if y is None else self.encoded(distribution, y, lead)
+                value = draw_from(distribution) if y is None else self.encoded(distribution, y, lead)
             return pyro.sample("y", distribution, obs=value)
 
     def encoded(self, distribution: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:

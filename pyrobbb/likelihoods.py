@@ -72,8 +72,8 @@ class Likelihood(PyroModule):
             raise ValueError(f"{int((~y.isfinite()).sum())} values are not finite")
         base = univariate(distribution)
         support = type(base).support
-        if constraints.is_dependent(support):  # on the parameters, and so on the row
-            return
+        if not isinstance(support, constraints.Constraint) or constraints.is_dependent(support):
+            return  # it is not stated, or depends on the parameters, and so on the row
         wrong = ~support.check(y)
         if bool(wrong.any()):
             first = wrong.nonzero()[0].tolist()

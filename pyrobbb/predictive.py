@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb._support.distribution_parts import in_double, moment, own_tensor, univariate, unmasked
+from pyrobbb._support.distribution_parts import draw_from, in_double, moment, own_tensor, univariate, unmasked
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.columns import class_numbers
@@ -90,7 +90,7 @@ class Prediction:
                 if y is not None:
                     log_likelihood.append(distribution.log_prob(encode(distribution, y)))
                 if sample:
-                    samples.append(distribution.sample())
+                    samples.append(draw_from(distribution))
                 yield distribution
 
         parts = cls._average(seen())

@@ -371,6 +371,25 @@ def test_targets_outside_the_support_are_refused(likelihood: likelihoods.Likelih
         fit(model, MeanFieldNormal(model), data, epochs=1, batch_size=6, device="cpu")
 
 
+class OwnSupport(dist.Normal):
+    @property
+    def support(self) -> Any:
+        return dist.constraints.real
+
+
+class OwnNormal(likelihoods.Likelihood):
+    def forward(self, output: Tensor) -> Any:
+        return OwnSupport(output, 1.0).to_event(1)
+
+
+def test_a_support_that_is_a_plain_property_refuses_nothing_finite() -> None:
+    y = normal(5, 1)
+    judged(OwnNormal(), normal(5, 1), y)
+    y[3] = math.nan
+    with pytest.raises(ValueError, match="1 values are not finite"):
+        judged(OwnNormal(), normal(5, 1), y)
+
+
 def test_outputs_on_a_grid_are_independent_observations() -> None:
     """A network of (B, T, K) outputs: the log-likelihood of a row is the sum over its grid."""
     f, y = normal(7, 5, 4, 2), normal(5, 4, 2, seed=1)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, likelihoods, priors
 from pyrobbb.accelerated.record import CannotRecordError, record
 from pyrobbb.data import from_arrays
+from pyrobbb.evaluation.sbc import simulation_based_calibration
 from pyrobbb.inference import Laplace
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.posterior import moments
@@ -21,6 +22,7 @@ from pyrobbb.predictive import ClassPrediction, ValuePrediction
 
 N = 12
 X = torch.randn(N, 1, generator=torch.Generator().manual_seed(0))
+DATA = from_arrays(X, X, task="regression", validation=0.25)
 PAIRS = torch.cat([X, -X], 1) + 0.3 * torch.randn(N, 2, generator=torch.Generator().manual_seed(1))
 
 
@@ -179,6 +181,44 @@ def test_values_of_any_kind_are_fitted_scored_and_given_intervals(
     scores = prediction.metrics(y)
     assert scores["rmse"] == pytest.approx(float((prediction.mean - y).square().mean().sqrt()))
     assert scores["nll"] == pytest.approx(-float(prediction.log_predictive.mean()), rel=1e-5)
+
+
+class NothingElse(dist.TorchDistribution):
+    """A normal's density and mean, without draws, a cdf or a support."""
+
+    def __init__(self, loc: Tensor) -> None:
+        self.loc = loc
+        super().__init__(loc.shape, validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -0.5 * (value - self.loc).square()
+
+
+class Density(Likelihood):
+    def forward(self, output: Tensor) -> Any:
+        return NothingElse(output).to_event(1)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda posterior: posterior.predict(X, sample=True),
+        lambda posterior: posterior.predict(X).median,
+        lambda posterior: posterior.model(X),
+        lambda posterior: fit(posterior.model, None, DATA, inference=Laplace(), epochs=1, progress=None),
+        lambda posterior: simulation_based_calibration(posterior.model, DATA, None, repeats=2),
+    ],
+    ids=["sample", "quantiles", "model", "laplace", "simulation"],
+)
+def test_a_density_alone_trains_and_says_that_it_gives_no_draws(ask: Any) -> None:
+    posterior = fitted(Density(), X, 1)
+    assert bool(posterior.predict(X, X).log_predictive.isfinite().all())
+    with pytest.raises(ValueError, match="NothingElse gives no draws: define sample"):
+        ask(posterior)
 
 
 def test_the_variance_of_angles_on_a_circle_is_not_taken_for_theirs() -> None:

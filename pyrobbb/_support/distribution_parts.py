@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from typing import Any
@@ -49,8 +49,11 @@ def applied(fn: Callable[[Tensor], Tensor], part: Any) -> Any:
     """A copy of a distribution or transform with `fn` applied to its tensors and to those of its parts."""
     if isinstance(part, Tensor):
         return fn(part)
-    if isinstance(part, list):
-        return [applied(fn, one) for one in part]
+    if isinstance(part, list | tuple):
+        made_of = getattr(part, "_make", type(part))  # of a named tuple, whose own takes each value by itself
+        return made_of([applied(fn, one) for one in part])
+    if isinstance(part, dict):
+        return part | {key: applied(fn, one) for key, one in part.items()}
     if not isinstance(part, Distribution | Transform):
         return part
     made = copy(part)
@@ -81,9 +84,24 @@ def moment(distribution: Distribution, name: str) -> Tensor:
     return torch.full(distribution.batch_shape, torch.nan, dtype=like.dtype, device=like.device)
 
 
+def draw_from(distribution: Any, shape: Sequence[int] = ()) -> Tensor:
+    """Draws of a distribution, this many; ValueError if it is one of a user's own without them."""
+    try:
+        return distribution.sample(torch.Size(shape))
+    except NotImplementedError as error:
+        if str(error):  # torch's own, of a precision in which it draws nothing
+            raise
+        while hasattr(distribution, "base_dist"):
+            distribution = distribution.base_dist
+        raise ValueError(f"{type(distribution).__name__} gives no draws: define sample") from None
+
+
 def own_tensor(distribution: Distribution) -> Tensor:
-    """A floating-point tensor of a distribution or of one of its parts, for its precision and device."""
-    return next(value for value in own_tensors(distribution) if value.is_floating_point())
+    """A floating-point tensor of a distribution or of one of its parts, for its precision and device.
+
+    Where none is found, one as torch makes them by default.
+    """
+    return next((value for value in own_tensors(distribution) if value.is_floating_point()), torch.empty(()))
 
 
 def own_tensors(distribution: Any) -> list[Tensor]:

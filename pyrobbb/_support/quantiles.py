@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import AffineTransform, MixtureSameFamily, TransformedDistribution, constraints
 
-from pyrobbb._support.distribution_parts import moment
+from pyrobbb._support.distribution_parts import draw_from, moment
 from pyrobbb._support.random_state import isolated
 
 BISECTIONS = 64  # as many as a double has bits
@@ -212,7 +212,7 @@ def samples(components: Sequence[Any], device: torch.device) -> Tensor:
     values = prod((*components[0].batch_shape[1:], *components[0].event_shape))
     each = ceil(max(draws, min(SAMPLES, VALUES // max(1, values))) / draws)
     with isolated(0, device=device):
-        return torch.cat([part.sample((each,)) for part in components], dim=1)
+        return torch.cat([draw_from(part, (each,)) for part in components], dim=1)
 
 
 def sample_quantiles(components: Sequence[Any], levels: Sequence[float], device: torch.device) -> Tensor:

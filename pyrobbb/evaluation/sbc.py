@@ -19,6 +19,7 @@ import scipy
 import torch
 
 from pyrobbb._support import checks
+from pyrobbb._support.distribution_parts import draw_from
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
@@ -104,7 +105,7 @@ def simulation_based_calibration(
         own = isolated(mixed_seed(seed, m, -1), device=model.device)
         with torch.no_grad(), own, evaluating(model), model._pyro_context:
             true = model.sample_weights()
-            y = model.observation(model.apply_network(true, x), true).sample().cpu()
+            y = draw_from(model.observation(model.apply_network(true, x), true)).cpu()
             truth = function_values(model, true, where)
         simulated = replace(data, train=replace(data.train, y=y), validation=None, test=None)
         posterior = fit(simulated, seed + m)

@@ -16,6 +16,7 @@ from torch.autograd.functional import jacobian
 from torch.func import jacrev, vmap
 
 from pyrobbb._support.chunking import out_of_memory
+from pyrobbb._support.distribution_parts import draw_from
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
@@ -62,7 +63,7 @@ def _is_flat(model: BayesianNetwork, output: Tensor) -> bool:
     output = output.clone().requires_grad_()
     distribution = model.observation(output)
     with torch.no_grad(), isolated(0, device=output.device):
-        y = distribution.sample()
+        y = draw_from(distribution)
     (slope,) = torch.autograd.grad(-distribution.log_prob(y).sum(), output, create_graph=True)
     along = (slope * torch.arange(1, slope.shape[-1] + 1).to(slope)).sum()
     return not along.requires_grad or not bool(torch.autograd.grad(along, output)[0].any())
