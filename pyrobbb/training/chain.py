@@ -91,7 +91,9 @@ class Chain:
     ) -> None:
         if torch.is_inference_mode_enabled():
             raise ValueError("training needs gradients: leave torch.inference_mode() before it")
-        if am_i_wrapped():
+        with isolated():  # in turn: handlers belong to the whole process, and another thread may train
+            wrapped = am_i_wrapped()
+        if wrapped:
             raise ValueError(
                 "training inside a handler of Pyro's, such as pyro.plate or poutine.scale, would be that of "
                 "another model: leave the handler before it"
