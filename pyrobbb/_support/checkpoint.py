@@ -58,7 +58,8 @@ def save(path: Path | str, content: dict[str, Any]) -> None:
 def remove(path: Path | str) -> None:
     """Remove the checkpoint at `path` and the one before it."""
     for each in (before(path), Path(path)):
-        each.unlink(missing_ok=True)
+        if each.exists():  # a read-only file system refuses to remove what is not there, too
+            each.unlink(missing_ok=True)
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:

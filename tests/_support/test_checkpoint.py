@@ -1,5 +1,6 @@
 """Checkpoints: what goes in comes out, and every file that is none is named in one clear error."""
 
+import errno
 import os
 import pickle
 import re
@@ -41,6 +42,20 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     }
     assert content["format"] == checkpoint.FORMAT
     assert os.listdir(tmp_path) == ["good.pt"]  # nothing left beside it
+
+
+def test_what_is_not_there_is_not_removed_from_a_read_only_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = good(tmp_path)
+
+    def refused(path: Path, **options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    checkpoint.remove(tmp_path / "other.pt")
+    with pytest.raises(OSError, match="Read-only"):
+        checkpoint.remove(path)
 
 
 def test_it_opens_with_weights_only(tmp_path: Path) -> None:
