@@ -48,7 +48,7 @@ class Kept(Result):
         self.path = path
 
     def __missing__(self, key: str) -> Any:
-        raise ConfigError(f"{self.path} is damaged or of another version (no {key!r}); {AGAIN}")
+        raise ConfigError(f"{self.path} is damaged or of another version (no {key!r}); remove it, {AGAIN}")
 
 
 @dataclass(frozen=True)

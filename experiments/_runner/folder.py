@@ -18,7 +18,7 @@ from pyrobbb._support.settings import changes, flat
 from pyrobbb._support.text import one_line
 from pyrobbb.experiment import Run
 
-AGAIN = "remove it, and the command that made it makes it again"
+AGAIN = "and the command that made it makes it again"
 DEFAULTS = {f.name: f.default for f in fields(Run) if f.default is not MISSING}  # of keys newer than a folder
 DEFAULTS |= {"inference._target_": "pyrobbb.inference.SVI", "inference.prior_scale": 1.0}
 DEFAULTS |= {"model.kernel": 3, "model.padded": True}  # of convnet
@@ -153,7 +153,17 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return files.read_json(path)
     except ValueError as error:
-        raise ConfigError(f"{error}; {AGAIN}") from error
+        raise ConfigError(f"{error}; remove it, {AGAIN}") from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """ConfigError where the body cannot read `path`, a file that a finished run keeps beside its result."""
+    try:
+        yield
+    except Exception as error:  # torch and NumPy may raise almost anything on damaged bytes
+        wrong = f"{path} is missing or damaged ({one_line(error, 120)})"
+        raise ConfigError(f"{wrong}; remove {path.parent}, {AGAIN}") from error
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
@@ -163,11 +173,11 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not there: the run is not finished")
     found = read_json(path)
     if lacking := [key for key in ("epochs", "parameters") if key not in found]:
-        raise ConfigError(f"{path} is damaged (no {lacking[0]}); {AGAIN}")
+        raise ConfigError(f"{path} is damaged (no {lacking[0]}); remove it, {AGAIN}")
     try:
         check_numbers(found)
     except ValueError as error:
-        raise ConfigError(f"{path} is damaged ({error}); {AGAIN}") from error
+        raise ConfigError(f"{path} is damaged ({error}); remove it, {AGAIN}") from error
     return found
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result, load, once
+from experiments._runner.folder import reading
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods
@@ -161,7 +162,7 @@ def functions(model: Model, method: str, config: DictConfig) -> Result:
     result = once(config, made)
     if reason(result):
         return result
-    with np.load(path) as found:
+    with reading(path), np.load(path) as found:
         return {**result, "f": found["f"].astype(np.float64)}
 
 

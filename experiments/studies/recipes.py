@@ -26,6 +26,7 @@ from torch import Tensor
 from experiments._runner.command import command
 from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_point
+from experiments._runner.folder import reading
 from experiments._runner.study import Study
 from experiments._runner.tables import Writer, estimate, mean_sd, of_seeds, table
 from experiments.scoreboard.compare import pairs, values
@@ -129,8 +130,10 @@ def fit(name: str, seed: int, overrides: Sequence[str], folder: Path) -> Result:
 
 def averaged(folders: Sequence[Path]) -> Result:
     """Errors of several fits averaged in probability."""
-    each = [torch.load(folder / "probabilities.pt") for folder in folders]
-    found: Result = {}
+    each, found = [], Result()
+    for folder in folders:
+        with reading(path := folder / "probabilities.pt"):
+            each.append(torch.load(path))
     for part in each[0]:
         probs = torch.stack([one[part]["probs"] for one in each]).mean(dim=0)
         scores = classification_metrics(probs, each[0][part]["y"])

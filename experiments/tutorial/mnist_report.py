@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments._runner.fit_points import Result
+from experiments._runner.folder import reading
 from experiments._runner.tables import mean_sd, of_seeds, table
 from experiments.tutorial.mnist_uncertainty import DIGITS, FASHION, NOISE, SCORES
 from pyrobbb.evaluation.ood import auroc, roc_curve
@@ -83,16 +84,15 @@ def report(record: Mapping[str, Any]) -> str:
 
 def figures(folder: Path) -> dict[str, Figure]:
     """By file name: prediction bars and detection, of the seed that the folder is named after."""
-    with np.load(folder / "arrays.npz") as arrays:
-        drawn = prediction_bars(
-            arrays["shown"],
-            {"BNN (mean of draws)": arrays["shown_bnn"], "MLP": arrays["shown_mlp"]},
-            [str(name) for name in arrays["names"]],
-            f"Class probabilities of both networks, for a digit and for others ({folder.name})",
-        )
-        scores = {
-            name: (arrays[f"{DIGITS}/{key}"], arrays[f"{FASHION}/{key}"]) for name, key in SCORES.items()
-        }
+    with reading(path := folder / "arrays.npz"), np.load(path) as kept:
+        arrays = dict(kept)
+    drawn = prediction_bars(
+        arrays["shown"],
+        {"BNN (mean of draws)": arrays["shown_bnn"], "MLP": arrays["shown_mlp"]},
+        [str(name) for name in arrays["names"]],
+        f"Class probabilities of both networks, for a digit and for others ({folder.name})",
+    )
+    scores = {name: (arrays[f"{DIGITS}/{key}"], arrays[f"{FASHION}/{key}"]) for name, key in SCORES.items()}
     title = (
         f"Telling Fashion-MNIST from MNIST by the uncertainty of a network trained on MNIST ({folder.name})"
     )

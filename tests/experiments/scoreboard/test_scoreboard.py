@@ -136,6 +136,11 @@ def test_agreement_measures_the_yardstick_too(tmp_path: Path) -> None:
     assert plain["near"] is False
     assert plain["sd_at"]["0"] == 0.0
     assert "not below 1.05" in report(record)
+    (tmp_path / "six_points" / "NUTS" / "functions.npz").unlink()
+    with pytest.raises(
+        ConfigError, match=r"NUTS/functions\.npz is missing or damaged .*; remove \S*NUTS, and"
+    ):
+        main(["part=agreement", "quick=true", "inference.max_tree_depth=3", methods, f"folder={tmp_path}"])
     with pytest.raises(ConfigError, match="NUTS is the yardstick"):
         main(["part=agreement", "quick=true", "methods=[SWAG]", f"folder={tmp_path}"])
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from experiments._runner.build import ConfigError
 from experiments._runner.compose import compose
 from experiments.studies.recipes import RECIPES, LastThird, averaged, main, ranked, report
 from paths import ROOT
@@ -58,6 +59,20 @@ def test_restarts_average_probabilities(tmp_path: Path) -> None:
     found = averaged([tmp_path / "0", tmp_path / "1"])
     assert found["test_error"] == 0
     assert found["test_nll"] == pytest.approx(-float(torch.tensor([0.8, 0.55]).log().mean()))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 cut"], ids=["gone", "empty", "cut"])
+def test_probabilities_that_cannot_be_read_name_the_folder_to_remove(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "probabilities.pt"
+    if content is not None:
+        path.write_bytes(content)
+    message = (
+        f"{path} is missing or damaged .*; remove {tmp_path}, and the command that made it makes it again"
+    )
+    with pytest.raises(ConfigError, match=message):
+        averaged([tmp_path])
 
 
 def test_trained_on_every_image_only_test_scores_are_shown(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ def test_tutorial_in_short_form_and_again_without_training(tmp_path, monkeypatch
     again = tutorial_mnist.one_seed(4, chosen, tutorial_mnist.QUICK, tmp_path / "seed=4")
     assert json.dumps(again) == json.dumps(results[4])
     assert "0.9909" in capsys.readouterr().out
+    (tmp_path / "seed=4" / "arrays.npz").unlink()
+    with pytest.raises(ConfigError, match=r"arrays\.npz is missing or damaged .*; remove \S*seed=4, and"):
+        tutorial_mnist.main(["quick=true", "seeds=[4]", f"folder={tmp_path}"])
     with pytest.raises(ConfigError, match=r"another configuration \(prior.sigma: 6.0 -> 0.5"):
         tutorial_mnist.main(["quick=true", "seeds=[4]", f"folder={tmp_path}", "prior.sigma=0.5"])
     chosen.mlp_epochs = 3
