@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -100,7 +101,7 @@ class TorchRows:
                 yield Split(row.x[:0], row.y[:0])
                 continue
             with other_states_kept():
-                batch = _next(read)
+                batch = _next(read, rows if self.collate is default_collate else None)
             parts = batch if isinstance(batch, list | tuple) else [batch]
             if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
                 found = " and ".join(type(part).__name__ for part in (parts if len(parts) == 2 else [batch]))
@@ -132,8 +133,8 @@ class TorchRows:
         return self.take(evenly_spaced(len(self), 64)).digest()
 
 
-def _next(batches: Iterator[Any]) -> Any:
-    """The next batch; ValueError if torch cannot make one of the dataset's rows."""
+def _next(batches: Iterator[Any], rows: Tensor | None) -> Any:
+    """The next batch; ValueError if torch cannot make one of the dataset's rows, `rows` if they are known."""
     try:
         return next(batches)
     except (TypeError, RuntimeError) as error:
@@ -145,6 +146,8 @@ def _next(batches: Iterator[Any]) -> Any:
             )
         elif "equal size" in last:
             wrong = "the dataset's rows differ in shape: make them alike, there or in a collate_fn that pads"
+            if rows is not None:
+                last = re.sub(r"\bentry (\d+)", lambda place: f"row {rows[int(place[1])]}", last)
         else:
             raise
         raise ValueError(f"{wrong}: {text.one_line(last, 200)}") from error
@@ -181,7 +184,14 @@ class _Seeded(TorchDataset[Any]):
         i, seed = key
         with torch.random.fork_rng([]):
             seed_every_generator(mixed_seed(seed, i))
-            row = self.dataset[i]
+            try:
+                row = self.dataset[i]
+            except Exception as error:
+                raise ValueError(
+                    f"row {i} of the dataset cannot be read ({type(error).__name__}: "
+                    f"{text.one_line(error, 200)}): mend or exclude it, for example with "
+                    f"torch.utils.data.Subset"
+                ) from error
         if row is None:
             raise ValueError(
                 f"the dataset returned None for row {i}: exclude unreadable rows, for example with "

@@ -401,6 +401,16 @@ def twice(rows: list[Any]) -> Any:
     return default_collate([*rows, *rows])
 
 
+class Cut(Noisy):
+    def __init__(self) -> None:
+        super().__init__(0.0)
+
+    def __getitem__(self, i: int) -> Any:
+        if i == 11:
+            raise OSError("image file is truncated")
+        return super().__getitem__(i)
+
+
 class Objects(Noisy):
     """Rows as images come without a transform."""
 
@@ -513,12 +523,20 @@ class Stream(IterableDataset[Any]):
             "the dataset returned None for row 11: exclude unreadable rows",
         ),
         (
+            Cut,
+            r"row 11 of the dataset cannot be read \(OSError: image file is truncated\): mend or exclude it",
+        ),
+        (
             Objects,
             r"of tensors, arrays or numbers, as images are after torchvision's ToTensor\(\)",
         ),
         (
             lambda: DataLoader([(torch.zeros(n), 0) for n in range(1, 13)]),
             "the dataset's rows differ in shape: .* a collate_fn that pads: stack expects",
+        ),
+        (
+            lambda: DataLoader([(torch.zeros(3 + (i == 79)), 0) for i in range(80)]),
+            r"differ in shape: .*, but got \[3\] at row \d+ and \[4\] at row 79$",
         ),
         (lambda: [1, 2], r"data must be what from_arrays\(x, y, task=...\) makes, or a torch Dataset"),
     ],
@@ -538,8 +556,10 @@ class Stream(IterableDataset[Any]):
         "two views",
         "a row left out",
         "a row that is None",
+        "a file cut short",
         "what torch cannot batch",
         "rows of two lengths",
+        "a row of another length",
         "a list",
     ],
 )
