@@ -26,17 +26,25 @@ from pyrobbb.svi import counted
 MEGABYTES = 128  # for the Jacobians of the rows taken at a time
 
 
-def output_factors(model: BayesianNetwork, output: Tensor, data: Split) -> Tensor:
+def output_factors(model: BayesianNetwork, output: Tensor, data: Split, moved: Tensor) -> Tensor:
     r"""L `(B, K, K)` with :math:`L L^T = \Lambda` for outputs `(B, K)`; not convex in f is flat.
 
-    A row's :math:`\Lambda` is taken as often as the row counts.
+    A row's :math:`\Lambda` is taken as often as the row counts. It is 0 in outputs that the weights do not
+    move, such as a known noise that the network passes on: in f and that noise together a normal's -log p is
+    not convex, though it is in f.
+
+    Args:
+        model: Whose likelihood is curved.
+        output: Of its network.
+        data: The rows.
+        moved: Which outputs move with the weights, `(B, K)`.
     """
     output = output.detach().requires_grad_()
     distribution = model.observation(output)
     nll = -distribution.log_prob(model.encoded(distribution, data.y)).sum()
     (slope,) = torch.autograd.grad(nll, output, create_graph=True)
     rows = [torch.autograd.grad(part.sum(), output, retain_graph=True)[0] for part in slope.unbind(-1)]
-    values, vectors = eigh(torch.stack(rows, -2))
+    values, vectors = eigh(torch.stack(rows, -2).where(moved[:, :, None] & moved[:, None], 0))
     values = values.clamp_min(0) * data.counts.to(values)[:, None]
     return vectors * values.sqrt().unsqueeze(-2)
 
@@ -132,7 +140,6 @@ def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
     width = model.apply_network(weights, data.x[:1]).shape[-1]
     size = width * sum(value.numel() * value.element_size() for value in chosen.values())
     for part in row_blocks(data, max(1, MEGABYTES * 2**20 // size)):
-        factors = output_factors(model, model.apply_network(weights, part.x), part)
         try:
             jacobians = vmap(jacrev(one), in_dims=(None, 0))(chosen, part.x)
             flat = torch.cat([jacobians[n].reshape(len(part), width, chosen[n].numel()) for n in names], -1)
@@ -140,6 +147,7 @@ def jacobian_rows(mode: Mode) -> Iterator[Tensor]:
             if out_of_memory(error):
                 raise
             flat = torch.stack([_jacobian(partial(one, x=row), chosen) for row in part.x])
+        factors = output_factors(model, model.apply_network(weights, part.x), part, flat.any(-1))
         yield factors.transpose(1, 2) @ flat
 
 

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from pyrobbb._support.flat import split
+from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import Weights
 from pyrobbb.inference.curvature import Curvature, Mode, eigh, output_factors, row_blocks
 
@@ -78,7 +79,7 @@ class Kronecker(Curvature):
                     f"layers whose first dimension is the rows, and that of {weight or bias!r} is called on "
                     f"{len(a)} instead of {len(data)}"
                 )
-        factors = output_factors(model, output, data)
+        factors = output_factors(model, output, data, _moved(mode))
         counts = data.counts.to(output)
         products = [product for *_, product in uses.found]
         for c in range(factors.shape[-1]):
@@ -116,6 +117,14 @@ class Kronecker(Curvature):
         return torch.cat(
             [(B @ (v * (B.T @ w.reshape(v.shape) @ A)) @ A.T).flatten() for w, (B, A, v) in each]
         )
+
+
+def _moved(mode: Mode) -> Tensor:
+    """Which outputs are others at other weights, `(B, K)`: a derivative of each would take K passes."""
+    model, weights, names, data = mode
+    with torch.no_grad(), isolated(0, device=data.x.device):
+        others = {name: torch.randn_like(weights[name]) for name in names}
+        return model.apply_network({**weights, **others}, data.x) != model.apply_network(weights, data.x)
 
 
 class _Uses(TorchFunctionMode):

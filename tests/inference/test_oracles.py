@@ -273,6 +273,40 @@ def test_laplace_is_the_posterior_of_a_linear_model(structure):
         torch.testing.assert_close(guide.log_evidence, evidence, rtol=1e-5, atol=1e-3)
 
 
+class _Beside(nn.Module):
+    """A line, with the second column of x beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(1, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.line(x[:, :1]), x[:, 1:]], -1)
+
+
+class _KnownNoise(likelihoods.Likelihood):
+    """Normal noise of the standard deviation that the network passes on."""
+
+    def forward(self, output: Tensor) -> Any:
+        return dist.Normal(output[:, :1], output[:, 1:]).to_event(1)
+
+
+@pytest.mark.parametrize("layers", ["all", "last"])
+@pytest.mark.parametrize("structure", ["full", "kronecker", "diagonal"])
+def test_laplace_is_exact_beside_a_noise_that_the_network_passes_on(structure: str, layers: str):
+    x, s = normal(N, 1).sign(), 0.3 + normal(N, 1, seed=1).abs()  # x^2 is 1, so that Kronecker's is exact
+    y = x + s * normal(N, 1, seed=2)
+    model = BayesianNetwork(_Beside(), priors.Normal(sigma=SIGMA), _KnownNoise(), N)
+    precision = s.pow(-2).sum() + SIGMA**-2
+    mode = (x * y / s**2).sum() / precision
+    guide = _laplace(model, Split(torch.cat([x, s], 1), y), mode, structure=structure, layers=layers)
+    torch.testing.assert_close(guide.curvature.variance()[0], 1 / precision, rtol=1e-5, atol=0)
+    evidence = torch.distributions.MultivariateNormal(
+        torch.zeros(N), SIGMA**2 * x @ x.T + s.square().diagflat()
+    ).log_prob(y[:, 0])
+    torch.testing.assert_close(guide.log_evidence, evidence, rtol=1e-5, atol=1e-3)
+
+
 def _softmax() -> tuple[BayesianNetwork, Split]:
     data = classes()
     return BayesianNetwork(network(), priors.Normal(sigma=0.8), likelihoods.Categorical(), 12), data.train
@@ -336,7 +370,8 @@ def test_the_curvature_of_a_certain_classifier_is_finite():
     model = BayesianNetwork(nn.Linear(2, 10), priors.Normal(), likelihoods.Categorical(), N=64)
     for _ in range(30):
         output = 60 * torch.randn(64, 10, generator=draw)
-        factors = output_factors(model, output, Split(output, output.argmax(-1)))
+        moved = torch.ones(64, 10, dtype=torch.bool)
+        factors = output_factors(model, output, Split(output, output.argmax(-1)), moved)
         p = output.softmax(-1)
         exact = torch.diag_embed(p) - p[:, :, None] * p[:, None]
         torch.testing.assert_close(factors @ factors.mT, exact, rtol=1e-5, atol=1e-5)
