@@ -1,5 +1,6 @@
 """Likelihoods of a user's own: matrices as latents, vectors, counts with extra zeros, angles."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -221,8 +222,11 @@ def test_a_density_alone_trains_and_says_that_it_gives_no_draws(ask: Any) -> Non
         ask(posterior)
 
 
-def test_the_variance_of_angles_on_a_circle_is_not_taken_for_theirs() -> None:
+def test_the_moments_of_angles_on_a_circle_are_not_taken_for_theirs() -> None:
     prediction = fitted(Angles(), X.clamp(-3, 3), 1).predict(X)
+    with pytest.raises(ValueError, match=r"VonMises has no mean: use median"):
+        _ = prediction.mean
+    assert prediction.median.abs().max() <= math.pi
     with pytest.raises(ValueError, match=r"VonMises has no variance: use interval"):
         _ = prediction.std
     assert prediction.interval(0.9).shape == (2, N, 1)

@@ -86,8 +86,17 @@ class Times(likelihoods.Likelihood):
         return dist.LogNormal(output, 0.5).to_event(1)
 
 
-@pytest.mark.parametrize("likelihood", [likelihoods.Poisson(), likelihoods.NegativeBinomial(), Times()])
-def test_counts_and_times_are_of_the_targets_as_they_stand(likelihood: likelihoods.Likelihood):
+class Angles(likelihoods.Likelihood):
+    """Of angles, whose distribution states the real line as its support."""
+
+    def forward(self, output: torch.Tensor) -> dist.TorchDistribution:
+        return dist.VonMises(output, 2.0).to_event(1)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [likelihoods.Poisson(), likelihoods.NegativeBinomial(), Times(), Angles()]
+)
+def test_counts_times_and_angles_are_of_the_targets_as_they_stand(likelihood: likelihoods.Likelihood):
     spec = Spec(3, (1,), 2, "regression", UNITS)
     assert likelihoods.in_units(likelihood, spec) is likelihood
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
+from math import pi
 from typing import Any
 
 import torch
 from pyro.distributions import ExpandedDistribution, MaskedDistribution, TorchDistribution
 from pyro.distributions import constraints as C
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Transform
+from torch.distributions import Distribution, Independent, Transform, VonMises
 from torch.distributions.transforms import _InverseTransform
 
 
@@ -72,10 +73,10 @@ def in_double(distribution: Distribution) -> Any:
 def moment(distribution: Distribution, name: str) -> Tensor:
     """Its `mean` or `stddev`, of the batch's shape; NaN where it states none, as one of a user's own may.
 
-    torch's `VonMises.variance` is the circular variance, not that of y: it counts as not stated.
+    torch's for `VonMises` are those of directions, not of y in its interval: they count as not stated.
     """
     found: Tensor | None = None
-    if name == "mean" or not isinstance(distribution, torch.distributions.VonMises):
+    if not isinstance(distribution, VonMises):
         with suppress(NotImplementedError):
             found = getattr(distribution, name)
     if found is not None:
@@ -117,7 +118,12 @@ def own_tensors(distribution: Any) -> list[Tensor]:
 
 
 def support_of(distribution: Any) -> Any:
-    """Where single values of a distribution lie; None where a user's own does not state it."""
+    """Where single values of a distribution lie; None where a user's own does not state it.
+
+    `VonMises` states the real line, but has its density on one turn alone.
+    """
+    if isinstance(univariate(distribution), VonMises):
+        return C.interval(-pi, pi)
     try:
         support = distribution.support
     except NotImplementedError:
