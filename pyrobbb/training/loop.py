@@ -73,12 +73,14 @@ class Loop:
                             set_random_state(unfinished[0].noise, self.device)
                     self._run_epoch()
                     self._pause(last=not self._unfinished())
-                self.interrupt.at_once = True  # a sampler does all of its work here, and starts again
-                changed = [chain.finish() for chain in self.chains]
-                self.interrupt.at_once = False
-                if any(changed):
-                    self._save()
-                self.interrupt.check()
+                for chain in self.chains:
+                    self.interrupt.at_once = True  # a sampler does all of its work here, and starts again
+                    changed = chain.finish()
+                    self.interrupt.at_once = False
+                    if changed:
+                        self._keep_noise()
+                        chain.save()
+                    self.interrupt.check()
                 for chain in self.chains:
                     chain.end()
             except KeyboardInterrupt:

@@ -234,6 +234,21 @@ def test_chains_resume_from_their_folder(tmp_path: Path) -> None:
         assert torch.equal(found(resumed, chain), found(whole, chain))
 
 
+def test_each_chain_of_a_sampler_is_kept_before_the_next_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, finish = [], NUTS.finish
+
+    def watched(*args: Any) -> bool:
+        kept.append(len(list(tmp_path.glob("chain-*.pt"))))
+        return finish(*args)
+
+    monkeypatch.setattr(NUTS, "finish", watched)
+    method = NUTS(warmup=1, draws=4, max_tree_depth=1)
+    fit(bayesian, None, DATA, inference=method, chains=2, folder=tmp_path, **QUIET)
+    assert kept == [0, 1]
+
+
 # Point estimates: models whose prior leaves every weight deterministic
 
 
