@@ -72,6 +72,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         _check_same(model, data, state, file)
         checkpoint.load_module(model, state["model"], "model", file)
         checkpoint.load_module(guide, state["guide"], "guide", file)
+        compatibility.restore_attributes(model, compatibility.changed_in(state))
         epoch = min(epoch, int(state["epoch"]))
         chains.append((model, guide))
     weights = read_json(folder / "metrics.json").get("chain_weights")

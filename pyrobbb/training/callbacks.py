@@ -6,8 +6,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from torch import Tensor
-
 from pyrobbb._support import checkpoint, checks
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.posterior import Posterior
@@ -27,7 +25,7 @@ class View(Protocol):
     M: int  # minibatches of an epoch
     model: BayesianNetwork
     guide: Any
-    buffers: Mapping[str, Tensor]  # of the model, as they were before training
+    buffers: Mapping[str, Any]  # of the model, and plain values of its network, as they were before training
     history: History
     folder: Path | None
 

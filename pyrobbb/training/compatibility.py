@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import partial
 from inspect import signature
 from itertools import zip_longest
@@ -126,55 +127,65 @@ def plain_network(network: nn.Module) -> dict[str, Any]:
     }
 
 
-def buffers(made: BayesianNetwork) -> dict[str, Tensor]:
-    """The tensors of a model that are neither weights nor parameters, such as a mean to subtract.
+def buffers(made: BayesianNetwork) -> dict[str, Any]:
+    """What a model holds besides weights and parameters, such as a mean to subtract.
 
-    Those of its state, and of the network's own attributes.
+    The tensors of its state, and the network's `attributes`.
     """
     kept, weights = made.state_dict(), {f"network.{name}" for name in made.frozen}
     found = {name: value for name, value in made.named_buffers() if name in kept and name not in weights}
     return {name: value.detach().cpu().clone() for name, value in found.items()} | attributes(made)
 
 
-def attributes(made: BayesianNetwork) -> dict[str, Tensor]:
-    """The tensors that are plain attributes of the network, which no `state_dict` has."""
+def attributes(made: BayesianNetwork) -> dict[str, Any]:
+    """What no `state_dict` has of the network: tensors, plain values, and which modules are in training."""
     own = network_tensors(made.network, made.every_weight)
-    return {f"network.{name}": value.detach().cpu().clone() for name, value in own.items()}
+    found: dict[str, Any] = {f"network.{name}": value.detach().cpu().clone() for name, value in own.items()}
+    for path, module in made.network.named_modules(prefix="network"):
+        plain = {**constants(module), "training": module.training}
+        found |= {f"{path}.{name}": deepcopy(value) for name, value in plain.items()}
+    return found
 
 
-def changed_attributes(made: BayesianNetwork, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def changed_attributes(made: BayesianNetwork, before: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `attributes` that training has changed."""
     now = attributes(made)
     constant = unchanged(before, now)
     return {name: value for name, value in now.items() if name not in constant}
 
 
-def unchanged(made: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> list[str]:
+def changed_in(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a checkpoint's `attributes` that training has changed."""
+    constant = state["constant buffers"]
+    return {name: value for name, value in state["attributes"].items() if name not in constant}
+
+
+def unchanged(made: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The buffers that training has left as they were made: not running statistics, nor learned priors."""
     return [name for name, value in now.items() if name in made and _alike(made[name], value)]
 
 
-def check_buffers(mine: Mapping[str, Tensor], state: Mapping[str, Any], path: Any) -> None:
+def check_buffers(mine: Mapping[str, Any], state: Mapping[str, Any], path: Any) -> None:
     """Raise CheckpointError if a buffer that is constant in a checkpoint was made with other values here."""
     theirs = {**state["model"], **state["attributes"]}
     for name in state["constant buffers"]:
-        there, here = theirs[name].cpu(), mine.get(name)
-        if here is None or (here.shape, here.dtype) != (there.shape, there.dtype):
-            continue  # `load_module` says so
-        if not _alike(there, here):
+        there, here = theirs[name], mine.get(name)
+        if not isinstance(here, Tensor) or (here.shape, here.dtype) != (there.shape, there.dtype):
+            continue  # `load_module` says so, or of plain values `check_same`
+        if not _alike(there.cpu(), here):
             raise CheckpointError(
                 f"{path} was made with other values of the buffer {name}; give another folder"
             )
 
 
-def restore_attributes(made: BayesianNetwork, kept: Mapping[str, Tensor]) -> None:
+def restore_attributes(made: BayesianNetwork, kept: Mapping[str, Any]) -> None:
     """Put back what `attributes` gave.
 
-    Others take the places of those that are there, which may be parts of the data.
+    Other tensors take the places of those that are there, which may be parts of the data.
     """
     for name, value in kept.items():
         path, _, key = name.rpartition(".")
-        setattr(made.get_submodule(path), key, value.to(made.device))
+        setattr(made.get_submodule(path), key, value.to(made.device) if isinstance(value, Tensor) else value)
 
 
 def data(train: Any, validation: Any = None) -> dict[str, str]:
@@ -227,8 +238,10 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
         raise CheckpointError(f"{path} was made with {name} {clipped(before)}, {here}")
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    """Whether two buffers are the same but for rounding, which differs between processors."""
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same, tensors but for rounding, which differs between processors."""
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+        return type(one) is type(other) and bool(one == other)
     one, other = strided(one), strided(other)
     same = (one.shape, one.dtype) == (other.shape, other.dtype)
     return same and torch.allclose(one, other, rtol=1e-5, atol=1e-7, equal_nan=True)

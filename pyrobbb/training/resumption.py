@@ -6,6 +6,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from torch import Tensor
+
 from pyrobbb._support import checkpoint as checkpoints
 from pyrobbb._support.checkpoint import CheckpointError, check_shapes, load_module
 from pyrobbb._support.optim import load_state
@@ -121,14 +123,15 @@ class Resumable(Chain):
     def _load(self, state: dict[str, Any], path: Path | str) -> None:
         load_module(self.guide, state["guide"], "guide", path)
         load_module(self.model, state["model"], "model", path)
-        load_state(self.optimizer, state["optimizer"])
-        constant = state["constant buffers"]
-        changed = {name: value for name, value in state["attributes"].items() if name not in constant}
+        changed = compatibility.changed_in(state)
         compatibility.restore_attributes(self.model, changed)
         if changed:
             with isolated(self.seed, device=self.device):
-                self.step = self._made_step(self.options.fast)  # the old step held the previous tensors
-        elif isinstance(self.step, GraphStep):
+                self.step = self._made_step(self.options.fast)  # the old step held the previous values
+            plain = {name: value for name, value in changed.items() if not isinstance(value, Tensor)}
+            compatibility.restore_attributes(self.model, plain)  # of a network that counts its calls
+        load_state(self.optimizer, state["optimizer"])  # after the step, whose making may begin it
+        if isinstance(self.step, GraphStep):
             self.step.reset()
         if self.schedule is not None and state["schedule"] is not None:
             self.schedule.load_state_dict(state["schedule"])

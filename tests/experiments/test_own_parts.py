@@ -174,6 +174,35 @@ def test_a_buffer_of_ones_own_network_that_changed_is_refused(tmp_path, monkeypa
         reopen(tmp_path / "out", trust=True)
 
 
+RUNNING = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 3)
+        self.register_buffer("mean", torch.zeros(2), persistent=False)
+
+    def forward(self, x):
+        if self.training:
+            self.mean += x.detach().mean(0)
+        return self.linear(x - self.mean)
+"""
+
+
+def test_what_training_changed_of_ones_own_network_is_opened_again(tmp_path, monkeypatch):
+    (tmp_path / "own_running.py").write_text(RUNNING)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = compose("mnist", ["fast=off", *TINY], folder=tmp_path / "out")
+    config.model = {"_target_": "own_running.Net"}
+    trained = fitted(config).posterior.model.network
+    opened = reopen(tmp_path / "out", trust=True).posterior.model.network
+    assert torch.equal(opened.mean, trained.mean)
+    assert opened.mean.any()
+
+
 @FIXED  # the commands run in processes of their own
 def test_a_finished_run_of_other_data_or_code_is_not_taken_for_this_one(tmp_path, monkeypatch):
     """Data in a file, data and a network of one's own; the same again is finished."""

@@ -38,9 +38,11 @@ from pyrobbb._support.settings import values as plain_values
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.from_trained import partly_bayesian
+from pyrobbb.inference import SVI, Inference, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.training import compatibility as made_with
+from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.trainer import Training, fit
 
 DATA = values(N=200)
@@ -339,20 +341,60 @@ class Running(nn.Module):
         return self.linear(x - self.mean)
 
 
-@pytest.mark.parametrize(("fast", "in_place"), [("auto", True), ("off", True), ("off", False)])
-def test_plain_tensors_that_training_changes_are_resumed(fast: str, in_place: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fast", "in_place", "method"),
+    [("auto", True, SVI()), ("off", True, SVI()), ("off", False, SVI()), ("off", True, NaturalGradient())],
+)
+def test_plain_tensors_that_training_changes_are_resumed(
+    fast: str, in_place: bool, method: Inference, tmp_path: Path
+) -> None:
     ends = []
     for epochs, folder in ((4, "whole"), (2, "parts"), (4, "parts")):
         with isolated(0):
             network = Running(in_place=in_place)
         model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.1), N=200)
-        fit(
-            model, MeanFieldNormal, DATA,
+        posterior = fit(
+            model, MeanFieldNormal, DATA, inference=method,
             epochs=epochs, batch_size=50, progress=None, folder=tmp_path / folder, fast=fast,
         )  # fmt: skip
-        ends.append([model.network.mean, *model.parameters()])
+        [(model, guide)] = posterior.chains
+        ends.append([model.network.mean, *guide.parameters()])
     torch.testing.assert_close(ends[2], ends[0], rtol=0, atol=0)
     assert not torch.equal(ends[1][0], ends[0][0])
+
+
+class Counting(nn.Module):
+    """Divides by a number that grows with its calls in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.dropout, self.linear = 0, nn.Dropout(0.5), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        return self.linear(self.dropout(x)) / (1 + 0.01 * self.calls)
+
+
+class EndsDropout(Callback):
+    def on_epoch(self, view: Any, row: Any) -> None:
+        if row.epoch == 1:
+            view.model.network.dropout.eval()
+
+
+def test_numbers_and_modes_that_training_changes_are_resumed(tmp_path: Path) -> None:
+    ends = []
+    for epochs, folder in ((4, "whole"), (2, "parts"), (4, "parts"), (4, "parts")):  # the last trains no more
+        with isolated(0):
+            model = BayesianNetwork(Counting(), priors.Normal(), likelihoods.Normal(0.1), N=200)
+        guide = MeanFieldNormal(model)
+        fit(
+            model, guide, DATA, callbacks=[EndsDropout()],
+            epochs=epochs, batch_size=50, progress=None, folder=tmp_path / folder, fast="eager",
+        )  # fmt: skip
+        assert not model.network.dropout.training
+        ends.append([model.network.calls, *guide.parameters()])
+    torch.testing.assert_close(ends[2:], [ends[0], ends[0]], rtol=0, atol=0)
+    assert ends[1][0] < ends[0][0]
 
 
 class OwnBuffer(priors.Prior, nn.Module):
