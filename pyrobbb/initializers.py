@@ -82,7 +82,7 @@ def kaiming(site: Site) -> Tensor:
 class Normal:
     """Draws from N(loc, scale^2)."""
 
-    def __init__(self, scale: float = 0.1, loc: float = 0.0) -> None:
+    def __init__(self, *, loc: float = 0.0, scale: float = 0.1) -> None:
         self.loc, self.scale = checks.number("loc", loc), checks.positive("scale", scale)
 
     def __call__(self, site: Site) -> Tensor:

@@ -201,6 +201,11 @@ def test_the_networks_values_are_copied() -> None:
     assert torch.equal(here["infer"]["init"], torch.full((3,), 3.0).double())
 
 
+def test_a_normal_start_takes_its_arguments_by_name() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        initial.Normal(0.0, 0.1)  # type: ignore[misc]
+
+
 def test_initialisers_serve_pyros_guides_too() -> None:
     data = classes()
     net = network()

@@ -104,7 +104,9 @@ def test_only_what_is_asked_for_is_learned() -> None:
 
 
 @pytest.mark.parametrize("by", ["em", "gradient"])
-@pytest.mark.parametrize("guide", [partial(MeanFieldNormal, init_loc=Normal(0.5), init_rho=-1.0), AutoNormal])
+@pytest.mark.parametrize(
+    "guide", [partial(MeanFieldNormal, init_loc=Normal(scale=0.5), init_rho=-1.0), AutoNormal]
+)
 def test_empirical_bayes_finds_the_greatest_marginal_likelihood(by: str, guide: Any) -> None:
     """y_i = w_i + noise: the mean field is exact, log p(y | s) is greatest at s^2 = mean y^2 - noise^2."""
     with isolated(3):
