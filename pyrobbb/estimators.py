@@ -97,7 +97,7 @@ class _TableEstimator(BaseEstimator):
                     f"y has one class, {self.classes_.tolist()[0]!r}: there is nothing to tell apart"
                 )
         check_kinds(options=(self.options, (Mapping, NoneType)))
-        own = sorted({*OWN} & {*(self.options or {})})
+        own = sorted(key for key in self.options or () if hasattr(self, OWN.get(key, "")))
         if own:
             raise ValueError(f"options holds {own[0]!r}: pass {OWN[own[0]]}= to the estimator itself")
         name = "y"
@@ -155,8 +155,8 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
     Args:
         hidden: Units of each hidden layer.
         noise: As for `fit_table`: a name, such as "learned" for the same at all rows, or several, of which
-            the best one is kept, in the time of a fit for each, or of one more with an `inference` without a
-            bound; None: three fits in either case.
+            the best one is kept. Choosing by the bound costs one fit for each; with an `inference` without a
+            bound it costs one more. None: three fits in either case.
         prior: By default `table_prior`.
         epochs: By default as many as make some 4000 steps.
         draws: Weight draws that a prediction averages over.
@@ -178,7 +178,7 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
         a row's log-likelihood counts, as if it had been seen so often; it is not rescaled.
 
         Raises:
-            ValueError: What does not fit, and what would be right.
+            ValueError: `X`, `y`, `sample_weight` or an option does not fit; the message says what would.
         """
         frame, y = self._checked(X, y, y_numeric=True, multi_output=True, ensure_min_samples=2)
         self._flat = y.ndim == 1
@@ -204,8 +204,8 @@ class BayesianClassifier(ClassifierMixin, _TableEstimator):
     >>> make_pipeline(selection, BayesianClassifier()).fit(X, y).predict_proba(X)  # doctest: +SKIP
 
     After `fit`, `posterior_` is the `Posterior` and `columns_` turns rows into its inputs, as for
-    `BayesianRegressor`, which explains the arguments; `classes_` are the classes in the order of
-    `predict_proba`. Without a `prior` the better of two is chosen, in the time of three fits.
+    `BayesianRegressor`, which explains the arguments, all but `noise`; `classes_` are the classes in the
+    order of `predict_proba`. Without a `prior` the better of two is chosen, in the time of three fits.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -215,7 +215,7 @@ class BayesianClassifier(ClassifierMixin, _TableEstimator):
         a row's log-likelihood counts, as if it had been seen so often; it is not rescaled.
 
         Raises:
-            ValueError: What does not fit, and what would be right.
+            ValueError: `X`, `y`, `sample_weight` or an option does not fit; the message says what would.
         """
         frame, y = self._checked(X, y, ensure_min_samples=2)
         check_classification_targets(y)

@@ -122,6 +122,11 @@ def test_options_that_are_arguments_are_named(name, instead):
         clone(CLASSIFIER).set_params(options={name: 3}).fit(X, LABELS)
 
 
+def test_a_classifier_has_no_noise():
+    with pytest.raises(ValueError, match="noise='learned' is for values, but the target is a class"):
+        clone(CLASSIFIER).set_params(options={"noise": "learned"}).fit(X, LABELS)
+
+
 def test_options_that_are_no_mapping_are_refused():
     with pytest.raises(ValueError, match=r"options must be a Mapping or nothing, got \['epochs'\]"):
         clone(CLASSIFIER).set_params(options=["epochs"]).fit(X, LABELS)

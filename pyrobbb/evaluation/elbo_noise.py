@@ -13,6 +13,7 @@ import torch
 from pyro.infer import Trace_ELBO
 from torch import nn
 
+from pyrobbb._support import checks
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
@@ -35,9 +36,10 @@ def gradient_signal(
         guide: A guide with a density, initialised.
         train: The training rows.
         batch: Rows of a minibatch.
-        repeats: R.
+        repeats: R, at least 2.
         seed: Which draws and minibatches.
     """
+    checks.count("repeats", repeats, minimum=2)
     parameters = [p for p in guide.parameters() if p.requires_grad]
     first = second = torch.zeros((), dtype=torch.double)
     with isolated(seed, device=model.device):

@@ -129,6 +129,8 @@ def test_the_gradient_has_no_signal_at_the_minimum_and_much_away_from_it() -> No
     there, away = exact(data).chains[0], exact(data, shift=100.0).chains[0]
     assert gradient_signal(*there, data.train, batch=N) < 0.5  # over 20 seeds: mean 0.04, sd 0.07
     assert gradient_signal(*away, data.train, batch=N) > 3  # mean 16.6, sd 1.0
+    with pytest.raises(ValueError, match="repeats must be a whole number of at least 2, got 1"):
+        gradient_signal(*there, data.train, repeats=1)
 
 
 @pytest.mark.parametrize(
