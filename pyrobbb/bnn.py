@@ -48,9 +48,10 @@ class BayesianNetwork(Named):
     `pyro.plate("data", N, subsample=x)`, so that a minibatch of B rows counts N/B times; the
     observation is site `"y"`. `model()` without data samples the weights alone. `network` itself is copied
     and left as it was. Its initial values travel in `infer["init"]` of each site, where a guide may start
-    from them. Frozen parameters (`requires_grad=False`) stay as they are: no sites, and not trained; so does
-    the padding row of an embedding, whose KL is charged until q is the prior there, but for one that another
-    layer has too: the copy of such an embedding has no `padding_idx`. Dropout is active only in training.
+    from them. Frozen parameters (`requires_grad=False`) stay as they are: they have no sites and are not
+    trained. The padding row of an embedding also keeps its value; its KL is charged until q equals the prior
+    there. Where another layer shares the embedding's weights, no row is padding: the copy's `padding_idx` is
+    None. Dropout is active only in training.
 
     The prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
     `PyroSample` attribute of either is the site `prior.NAME` or `likelihood.NAME`, and a prior may call
@@ -200,7 +201,7 @@ class BayesianNetwork(Named):
         return weights[name].shape[: weights[name].dim() - dims]
 
     def with_padding(self, weights: Weights, values: Weights | None = None) -> Weights:
-        """`weights`, of which padding rows of embeddings are as in `values`, by default as initially."""
+        """`weights` with the padding rows of embeddings from `values`, by default the initial ones."""
         for name, row in self._padding.items():
             if name in weights:
                 value = self._buffer(name) if values is None else values[name]

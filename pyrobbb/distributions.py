@@ -208,7 +208,7 @@ class LogPoisson(dist.Poisson):
 
     Args:
         log_rate: f.
-        validate_args: As of torch.
+        validate_args: As in torch.
     """
 
     arg_constraints: ClassVar = {"log_rate": C.real}
@@ -224,7 +224,7 @@ class LogPoisson(dist.Poisson):
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Counts; of rates so large that no double is less than one apart, the rates themselves."""
+        """Counts; where a rate is 2^53 or more, above which doubles skip whole numbers, the rate itself."""
         rate = self.rate.expand(self._extended_shape(sample_shape))
         huge = rate.double() >= MOST
         return torch.where(huge, rate, torch.poisson(rate.masked_fill(huge, 0.0)))
@@ -251,7 +251,7 @@ class LogPoisson(dist.Poisson):
         return torch.where(nothing, torch.zeros_like(found), torch.where(found.isnan(), normal, found))
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The least count of which the cdf is `value` or more; at rates from 1e11 on, a normal's quantile."""
+        """The least count at which the cdf reaches `value`; at rates from 1e11 on, a normal's quantile."""
         found = _by_scipy(scipy.stats.poisson.ppf, value, self.rate).clamp_min(0)  # scipy says -1 at level 0
         normal = self.rate + self.rate.sqrt() * torch.special.ndtri(value)
         found = torch.where(found.isnan(), normal.round(), found)  # scipy has NaN there
@@ -275,9 +275,10 @@ class NegativeBinomial(dist.NegativeBinomial):
         return _by_scipy(scipy.special.betainc, self.total_count, value + 1, torch.sigmoid(-self.logits))
 
     def icdf(self, value: Tensor) -> Tensor:
-        """The least count of which the cdf is `value` or more; of huge ones a gamma distribution's quantile.
+        """The least count at which the cdf reaches `value`; for huge counts, a gamma distribution's quantile.
 
-        To that of the same mean and r their ratio tends as the mean grows, and SciPy 1.13 searches for ever.
+        Its mean and r are the same. The ratio of the two quantiles tends to 1 as the mean grows, and SciPy
+        1.13 would search for ever.
         """
         gamma = _by_scipy(scipy.special.gammaincinv, self.total_count, value) * self.logits.exp()
         huge = gamma >= HUGE

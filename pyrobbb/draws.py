@@ -51,8 +51,8 @@ def check_own(module: nn.Module, trace: Any, what: str) -> None:
 
     Args:
         module: The guide or the model.
-        trace: Of a call.
-        what: It is, in the message.
+        trace: The trace of a call of `module`.
+        what: What the message calls it, "guide" or "model".
     """
     sites = {name: site for name, site in trace.nodes.items() if site["type"] == "param"}
     own = {id(parameter) for parameter in module.parameters()}

@@ -122,7 +122,7 @@ class Run(Options):
 
         With several processes (`ranks`) the first writes everything; the others' results have no metrics.
         With several chains, each has its own copies of the callbacks. `provenance` says how the run was
-        started; it is written before there are results, which a signal may leave without it.
+        started; it is written to `provenance.json` before the fit, so that an interrupted run has it too.
         """
         progress = Guarded.of(progress if ranks.is_main else None)
         folder = None if folder is None else Path(folder)
@@ -273,7 +273,7 @@ class Result:
     def save(self, folder: Path) -> None:
         """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`.
 
-        `check.json` and what a pruning left go: they are of an earlier state.
+        Removes `check.json` and the files of an earlier pruning, which describe an earlier state.
         """
         run = self.run
         for left in ("check.json", "pruning/*.json", "pruning/*.png", "pruning/*.npz"):

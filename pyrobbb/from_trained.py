@@ -37,7 +37,7 @@ def partly_bayesian(
         sigma: How far from its trained value a weight may be expected.
         rest: `frozen`: the other parameters stay as they are; `trained`: they are trained further, as points,
             but for those that are frozen already.
-        N: As of `BayesianNetwork`.
+        N: As for `BayesianNetwork`.
 
     Raises:
         ValueError: If `network` is not an `nn.Module` (a state_dict, say), a pattern matches no parameter or

@@ -21,15 +21,15 @@ def of_rows(site: Any) -> bool:
     """Whether a site is observed once for each row, in the plate "data".
 
     What a model observes outside it, such as a measurement of a prior's scale or a `pyro.factor`, counts once
-    for all rows, as the prior does: it is a part of the KL's term, not of the likelihood's.
+    for all rows, as the prior does: it belongs to the KL term, not to the likelihood.
     """
     return bool(site["is_observed"]) and any(frame.name == "data" for frame in site["cond_indep_stack"])
 
 
 class Weighted(Messenger):
-    """Effect handler: what is observed of row i counts `counts[i]` times, `(B,)`, or once (`of_rows`).
+    """Effect handler: what is observed of row i (`of_rows`) counts `counts[i]` times; once without `counts`.
 
-    The log-density of every other site, latent or observed, counts `others` times.
+    The log-density of every other site, latent or observed, counts `others` times. `counts` is `(B,)`.
     """
 
     def __init__(self, others: float = 1.0, counts: Tensor | None = None) -> None:

@@ -32,12 +32,13 @@ class MeanFieldNormal(Named):
     Args:
         model: A Pyro model; the guide sees it only through its trace, at the first call. `guide()` without
             data is enough for a `BayesianNetwork`.
-        init_loc: Where each :math:`\mu` starts (`pyrobbb.initializers`); by default the network's own values.
+        init_loc: Where each :math:`\mu` starts (`pyrobbb.initializers`), but for a latent scale of the prior,
+            which states its own start; by default the network's own values.
         init_rho: Where each :math:`\rho` starts: a number or an initialiser. -5 is sigma = 0.0067.
 
     Raises:
-        ValueError: At the first call, if a prior does not live on the whole real line, or an initial value
-            has another shape than its site.
+        ValueError: At the first call, if a prior does not live on the whole real line, the weights are of
+            several precisions, or an initial value has another shape than its site.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class MeanFieldNormal(Named):
         return split(flat, self.shapes)
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Sample every weight site; arguments as the model's, used at the first call only."""
+        """Sample every latent site; arguments as the model's, used at the first call only."""
         if not self.shapes:
             self._set_up(*args, **kwargs)
         locs, scales = self.split(self.loc), self.split(self.sigma)

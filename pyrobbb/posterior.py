@@ -58,8 +58,8 @@ class Posterior:
     Args:
         chains: Pairs of the Pyro model p(y, w | x) and the fitted guide q(w).
         histories: The course of each chain's fit, saved with the posterior.
-        chain_weights: Of each chain in the mixture that predicts, such as `stacking_weights`; None: all
-            alike. Each chain then gives draws in proportion to its weight.
+        chain_weights: The weight of each chain in the mixture that predicts, such as `stacking_weights`
+            gives; None weighs all alike. Each chain then gives draws in proportion to its weight.
         columns: How new rows become inputs, if they come by name: the `columns` of the data.
         reach: The largest \|x\| of the training rows: far larger inputs are warned of; None: not known.
 
@@ -107,7 +107,7 @@ class Posterior:
         )
 
     def with_chains(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]]) -> Posterior:
-        """One of copies of other chains, such as pruned ones, on the same data."""
+        """A posterior of copies of other chains, such as pruned ones, fitted to the same data."""
         own = [own_pair(*chain) for chain in chains]  # else a change to the models of one changes the other
         return Posterior(own, (), self.chain_weights, self.columns, self.reach)
 
@@ -118,7 +118,7 @@ class Posterior:
 
     @property
     def chain_weights(self) -> tuple[float, ...] | None:
-        """Of each chain in the mixture, summing to 1; None: all alike."""
+        """The weight of each chain in the mixture; they sum to 1. None: all alike."""
         return self._chain_weights
 
     @chain_weights.setter
@@ -216,7 +216,7 @@ class Posterior:
                 pairs (x, y), read as a whole, for both.
             y: Targets, to have their log-likelihood too; after a fit to a table classes by name, as they
                 stand in it, or a tensor of their numbers.
-            draws: Weight draws of each chain, on average if they have weights.
+            draws: Weight draws of each chain; if the chains have weights, the average over the chains.
             mean_weights: Use the posterior mean of each chain's weights in place of all its draws.
             sample: Draw a y for each weight draw, too (the posterior predictive sample).
             chains: Which chains to average over; by default all.
@@ -316,7 +316,11 @@ class Posterior:
         return self.predicting_model(chain) is not self.chains[chain][0]
 
     def shares(self, draws: int, chains: Sequence[int]) -> dict[int, int]:
-        """How many draws each of some chains gives; in proportion to their weights, by largest remainders."""
+        """How many draws each of some chains gives; in proportion to their weights, by largest remainders.
+
+        Raises:
+            ValueError: All of `chains` have weight 0.
+        """
         draws = checks.count("draws", draws)
         chains = list(dict.fromkeys(map(self._number, chains)))
         if self.chain_weights is None or len(chains) == 1:

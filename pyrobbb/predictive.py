@@ -68,7 +68,11 @@ class Prediction:
 
     @property
     def log_predictive(self) -> Tensor:
-        """Log p(y | x) = log mean_s p(y | x, w_s), in nats, shape `(M,)`."""
+        """Log p(y | x) = log mean_s p(y | x, w_s), in nats, shape `(M,)`.
+
+        Raises:
+            ValueError: `predict` was given no `y`.
+        """
         if self.log_likelihood is None:
             raise ValueError("the log-likelihood needs y: call predict(x, y)")
         return self.log_likelihood.logsumexp(0) - log(self.log_likelihood.shape[0])
@@ -102,7 +106,7 @@ class Prediction:
         raise NotImplementedError
 
     def losses(self, y: Tensor) -> Tensor:
-        """Each row's contribution to the error, shape `(M,)`; `error_of` their mean is the error."""
+        """Each row's contribution to the error, shape `(M,)`; the error is `error_of` of their mean."""
         raise NotImplementedError
 
     @staticmethod
@@ -317,8 +321,8 @@ class ValuePrediction(Prediction):
         They are found in double precision: in single, a normal's is infinite at a level of 1e-8.
 
         Raises:
-            ValueError: `levels` is no list, or one is not in [0, 1], or so close to 0 that double precision
-                rounds it, too.
+            ValueError: `levels` is no list or an empty one, or a level lies outside [0, 1], or between 0 and
+                1e-12.
         """
         wanted = _checked(levels)
         if small := [level for level in wanted if 0 < level < SMALLEST]:
@@ -370,7 +374,8 @@ class ValuePrediction(Prediction):
         (`rmse` has that of each); to the NLL other units add a constant, so it ranks fits as before.
 
         Raises:
-            ValueError: `y` is not what `predict` was given, which the log-likelihood is of.
+            ValueError: `predict` was given no `y`, or another one than this: the NLL is that of the `y` it
+                was given.
         """
         mean, y = (part.reshape(len(part), -1) for part in (self._point, self.targets(y)))
         if self.y is not None and not torch.equal(self.targets(self.y).reshape(y.shape), y.to(self.y)):

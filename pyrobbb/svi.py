@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from pyrobbb._support.optim import JointOptimizer, trained
 from pyrobbb.kl_weights import Weighted, of_rows
 
+LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities
+
 
 class Terms(NamedTuple):
     """The two parts of the free energy that one step saw, in nats.
@@ -127,9 +129,6 @@ class ReferenceStep(Step):
         kls, nlls = zip(*self.elbo.terms, strict=True)
         particles = self.elbo.num_particles
         return Terms(sum(kls) / particles, sum(nlls) / particles)
-
-
-LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities
 
 
 def check_elbo(elbo: Any, samples: int) -> None:

@@ -77,8 +77,9 @@ def fit_table(
     which noise, by the free energy, which bounds -log P(D); and how wide the prior of a classifier's hidden
     layers is, by the log-likelihood of its validation rows, or of a fifth of the training rows, after which
     the chosen model is fitted to all of them. (There the bound misleads: under a mean field it prefers narrow
-    priors.) A method without a bound, such as `Laplace`, chooses the noise so too. By the bound it takes a
-    fit for each noise, else one more.
+    priors.) A method without a bound, such as `Laplace`, chooses the noise so too. Choosing by the bound
+    costs one fit for each noise; choosing by held-out rows costs one fit for each candidate, plus a last one
+    if training rows were held back.
 
     >>> data = from_table("houses.csv", target="price", test=0.1)  # doctest: +SKIP
     >>> prediction = fit_table(data).predict(new_rows)  # doctest: +SKIP
@@ -170,7 +171,9 @@ def load_table(
         inference: The one that the fit was given, if any.
 
     Raises:
-        ValueError: The folder holds no fit of a table, or the fit was given what is not given here.
+        ValueError: The folder holds no fit of a table, or that fit had a `prior` or `inference` that is not
+            given here.
+        CheckpointError: `posterior.pt` is missing or damaged.
     """
     path = Path(folder) / FILE
     if not path.exists():

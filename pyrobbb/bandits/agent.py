@@ -35,11 +35,11 @@ class Agent(ABC):
         seeds: One for each run.
         capacity: Interactions the buffer holds.
         batch_size: Rows of a minibatch, B.
-        updates: Updates after each training round.
+        updates: Updates in each training; 0 never trains.
         every: Interactions between two trainings.
         pulls: How often each action is taken, in turn, before the learner is used.
         kl_over: "held" or "capacity", see above.
-        draws: Weight draws that the rewards which a choice rests on are averaged over.
+        draws: Weight draws over which the expected rewards behind a choice are averaged.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class Games:
     `expected` is the expected regret of each round, :math:`\max_a E[r \mid x, a] - E[r \mid x, a_t]`;
     `realised` puts the reward received in place of the second term, so it can fall below 0.
 
-    `seconds` is the time that the rounds took, `cpu_seconds` the processor's.
+    `rounds` is how many have been played, `seconds` the time they took, `cpu_seconds` the processor's.
     """
 
     expected: Tensor
@@ -70,6 +70,10 @@ class Play:
         seeds: One for each run.
         path: The checkpoint; if the file is there, the play resumes from it. None keeps nothing.
         checkpoint_seconds: Minimum time between two checkpoints.
+
+    Raises:
+        ValueError: The environment does not fit the agent.
+        CheckpointError: The file at `path` is damaged or of another game.
     """
 
     def __init__(
@@ -99,7 +103,11 @@ class Play:
             self._resume(self.path)
 
     def run(self, progress: Callable[[Games], None] = lambda games: None) -> Games:
-        """Play to the last round; Ctrl-C and SIGTERM end it after a round, with a checkpoint."""
+        """Play to the last round; Ctrl-C and SIGTERM end it after a round, with a checkpoint.
+
+        Args:
+            progress: Called with the games after each round.
+        """
         saved_at = monotonic()
         with Interrupt() as interrupt:
             while self.games.rounds < self.steps:

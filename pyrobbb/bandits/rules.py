@@ -31,7 +31,8 @@ class EpsilonGreedy(Agent):
 
     Args:
         epsilon: One probability for all runs, or one for each; the other arguments are those of `Agent`.
-        draws: Weight draws that the expectation of a Bayesian learner averages; a choice takes their time.
+        draws: Weight draws over which a Bayesian learner's expected reward is averaged; the time of a choice
+            grows with them.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def optimum(chain: FittedChain, data: Dataset, draws: int, steps: int, seed: int
     first = data.train.head(1).to(model.device)
     check_rows(model, "", first.x, first.y)  # other data than it was fitted to, before Pyro speaks of shapes
     if not has_density(chain):
-        return _unknown(f"the density of {name} is not known, as of a point or of draws: no free energy")
+        return _unknown(f"the density of {name} is not known, as for a point or draws: no free energy")
     if isinstance(guide, NormalByScale):
         guide = guide.by_rho()
     before = free_energy((model, guide), data.train, draws, seed)

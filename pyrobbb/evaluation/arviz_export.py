@@ -1,9 +1,9 @@
 """What goes into `posterior.nc`: not 2.4 million weights, but what an analysis needs.
 
 Draws of a chosen or random subset of weights and of every other latent site, from posterior and prior, with
-their log prior; the variational parameters' summary by layer; the log-likelihood and the predictive draws of
-a random subset of the training data (that is what `az.loo` is defined on), from posterior and prior; and the
-predictions for the test set. Several targets have an axis of their own, a single one has none.
+their log prior; the variational parameters' summary by layer; for a random subset of the training data,
+the posterior's log-likelihood (that is what `az.loo` is defined on) and predictive draws from posterior and
+prior; and the predictions for the test set. Several targets have an axis of their own, a single one has none.
 """
 
 import logging

@@ -25,7 +25,7 @@ Picture = bytes
 def pictures(data: Any, left_out: Any = None) -> dict[str, Picture | str]:
     """`plot_forest` of some weights, `plot_ppc` and `plot_khat` as PNG, each where what it needs is there.
 
-    Where ArviZ fails there is what it said in place of the picture, as of a density of values all alike.
+    Where ArviZ fails there is what it said in place of the picture, as for a density of values all alike.
 
     Args:
         data: An `InferenceData` or `DataTree`, as `posterior.nc` holds.

@@ -54,7 +54,8 @@ def coverage(
 ) -> dict[float, tuple[float, float]]:
     """By level, the shares of predictive draws `(S, M)` and of y `(M,)` within the draws' central intervals.
 
-    That of the draws is the level to within one draw, but more of counts, many of which may equal an end.
+    The share of the draws equals the level to within one draw; for counts it is larger, as many may equal an
+    end.
     `weights` are those of the draws, `(S,)`, and `counts` say how often each row counts, `(M,)`; by default
     all alike.
     """

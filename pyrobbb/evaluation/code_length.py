@@ -13,11 +13,11 @@ def code_length(free_energy: float, N: int, classes: int, *, labels: float = 1) 
         free_energy: At temperature 1, in nats per datum. What a prior has learned is not paid for.
         N: Number of training data.
         classes: K, of which every label is one.
-        labels: Labels of one datum: more than 1 on a grid, or where rows count several times.
+        labels: L, labels of one datum: more than 1 on a grid, or where rows count several times.
 
     Returns:
-        `bits`; `plain_bits`, :math:`N \log_2 K` for labels sent one by one without a model; and
-        `compression`, the second over the first: below 1 the code is longer than the labels.
+        `bits`; `plain_bits`, :math:`N L \log_2 K`, with L = `labels`, for labels sent one by one without a
+        model; and `compression`, the second over the first: below 1 the code is longer than the labels.
     """
     bits = free_energy * N / math.log(2)
     plain = N * labels * math.log2(classes)

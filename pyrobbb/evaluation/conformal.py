@@ -67,7 +67,7 @@ class _Calibrated:
         """The ceil((n + 1) level)-th smallest score of each output, `(K,)`.
 
         Raises:
-            ValueError: There is no such score among n: only all of the line, or all classes, cover so often.
+            ValueError: There is no such score among n: only the whole line, or all classes, cover so often.
         """
         n = len(self.scores)
         rank = max(1, ceil(_exact((n + 1) * checks.share("level", level))))

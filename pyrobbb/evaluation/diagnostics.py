@@ -53,8 +53,8 @@ def functions_to_arviz(values: np.ndarray) -> Any:
 def r_hat(values: np.ndarray) -> np.ndarray:
     """Rank-normalised split R-hat between restarts at each input, `(G, *grid, width)`; 1 is agreement.
 
-    A restart's draws are independent, so what is above 1 is disagreement between the restarts: they
-    found different posteriors.
+    A guide's draws are independent, so a value above 1 means that the restarts found different posteriors. A
+    sampler's are not: there it may also mean that a chain has not settled. NaN with a single restart.
     """
     table = arviz_io.summary(functions_to_arviz(values), ["f"])
     return table["r_hat"].to_numpy().reshape(values.shape[2:])

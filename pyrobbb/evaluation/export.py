@@ -72,7 +72,7 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
 
     Args:
         posterior: Its chains give S functions altogether, as many each as in `predict`.
-        draws: Weight draws of each chain, on average if they have weights.
+        draws: Weight draws of each chain; if the chains have weights, the average over the chains.
         average: For class labels: the averaged probabilities, not the outputs `(S, B, width)`.
         seed: Which draws.
 

@@ -35,8 +35,9 @@ class Entry:
         weights: Number of weights.
         nats: Their KL.
         mcse: Monte Carlo standard error of `nats`, over the draws.
-        informative: Weights with :math:`|\mu| > \sigma`, a signal-to-noise ratio above 1: the order in which
-            the paper prunes (section 5.1), after Graves 2011. None for a latent that is not a weight.
+        informative: How many weights have :math:`|\mu| > \sigma`, that is a signal-to-noise ratio above 1;
+            the paper prunes by this ratio (section 5.1), after Graves 2011. None for a latent that is not a
+            weight.
         slab: Under a scale mixture, the expected share of the weights that its wide component has drawn, by
             the components' posterior probabilities (responsibilities) at the draws; 1 less this is the
             spike's. None under other priors.

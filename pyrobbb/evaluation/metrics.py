@@ -1,6 +1,7 @@
 """How good, and how certain, a prediction is: from probabilities and labels to numbers.
 
-Everything is in nats, except errors in percent.
+Entropies and NLL are in nats, classification errors in percent, the RMSE in units of y; the Brier score and
+the calibration error have no unit.
 """
 
 from math import sqrt

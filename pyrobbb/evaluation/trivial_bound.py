@@ -56,10 +56,11 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
         seed: Which weight draws.
 
     Returns:
-        None where it is not computed: no Bayesian weights; frozen ones beside them, as in a trained network;
-        latent variables of the prior or likelihood; a prior that is not a product of univariate distributions
-        on the real line, or differs from weight to weight; a network of which no single parameter tensor
-        holds back the input; half precision, in which the search fails.
+        The free energy; None where it is not computed: an unknown N; no Bayesian weights; frozen ones beside
+        them, as in a trained network; latent variables of the prior or likelihood; a prior that is not a
+        product of univariate distributions on the real line, or differs from weight to weight; a network of
+        which no single parameter tensor holds back the input; half precision, in which the search fails; or
+        no finite value found.
     """
     if model.dtype.itemsize < 4:
         return None

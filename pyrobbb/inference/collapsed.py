@@ -157,6 +157,6 @@ class Collapsed(Energy):
             ):
                 raise ValueError(
                     f"collapsed: the mean of y must be linear in the weights of the last layer, which is "
-                    f"the one that the network registers last ({', '.join(self.last)}), and the noise must "
-                    f"not depend on them"
+                    f"the last one with Bayesian weights ({', '.join(self.last)}), and the noise must not "
+                    f"depend on them"
                 )

@@ -6,8 +6,8 @@ The guide keeps each input of a layer with probability 1 - p, one mask for a who
 .. math::
     W = M \, \mathrm{diag}(z) / (1 - p), \qquad z_j \sim \mathrm{Bernoulli}(1 - p)
 
-for every layer's weight matrix M but those of the first that take the data. Training descends the free energy
-at one mask for each minibatch; the entropy of q does not depend on M.
+for every layer's weight matrix M, except those of the first layer that take the data. Training descends the
+free energy at one mask for each minibatch; the entropy of q does not depend on M.
 """
 
 import logging
@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 
 
 class DropoutGuide(FlatGuide):
-    """M with a random mask on the inputs of each layer's weight matrix but those that take the data.
+    """M with a random mask on the inputs of each layer's weight matrix, except those that take the data.
 
-    These are the first, and in a recurrent layer of two directions that of the other one.
+    These are the first, and in a bidirectional recurrent layer also that of the reverse direction.
     """
 
     def __init__(self, model: BayesianNetwork, p: float, init_loc: Initial = from_network) -> None:

@@ -14,9 +14,9 @@ class EmpiricalGuide(FlatGuide):
     """Each of the stored draws with the same probability; before the first, the sampler's position `loc`.
 
     Args:
-        model: As of `FlatGuide`.
+        model: As for `FlatGuide`.
         draws: How many it has room for.
-        init_loc: As of `FlatGuide`.
+        init_loc: As for `FlatGuide`.
     """
 
     gathers = "the draws of the whole training"

@@ -260,12 +260,17 @@ class Laplace(Descent):
 
     Args:
         structure: `full` covariance, `diagonal`, or `kronecker` products by layer.
-        layers: `all`; or `last`, the module of the last parameter: the others stay at the mode.
+        layers: `all`; or `last`: the last module with Bayesian weights, while the others stay at the mode.
         linearised: Predict with the linearised network; else with the network itself at the drawn weights.
         prior_scale: Of the prior around the mode, in units of the prior that found it: a factor on its
             standard deviations, to be chosen by held-out rows or by `log_evidence`. This takes steps towards
             the mode under each, while q stays around the old one: train to that of the chosen prior.
         init_loc: Where the weights start (`pyrobbb.initializers`).
+
+    Raises:
+        ValueError: In `fit`, if a prior of the chosen weights is not normal, the model has latents besides
+            the weights, the KL does not end at its whole weight, or the network has no curvature or
+            linearisation.
     """
 
     structure: str = "kronecker"

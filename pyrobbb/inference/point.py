@@ -1,10 +1,10 @@
-r"""The maximum a posteriori: one point, the default of which several make an ensemble.
+r"""The maximum a posteriori: one point; several restarts make a deep ensemble.
 
 .. math::
     \hat w = \arg\max_w \, \log P(D \mid w) + \log P(w)
 
-by gradient descent on minibatches; restarts from several seeds, averaged as a mixture, are the deep ensembles
-of Lakshminarayanan et al. 2017 (arXiv 1612.01474).
+by gradient descent on minibatches. An ensemble averages restarts from several seeds as a mixture
+(Lakshminarayanan et al. 2017, arXiv 1612.01474).
 """
 
 from dataclasses import dataclass, field

@@ -109,9 +109,10 @@ class SWAG(Descent):
     `optim` is what it follows: the paper's is plain SGD at a constant, high rate.
 
     Args:
-        snapshots: T, all of which make the mean and the diagonal.
-        rank: K, the last of which make the low rank.
-        start: The share of all steps before the first snapshot.
+        snapshots: T; all of them make the mean and the diagonal.
+        rank: K; the last K snapshots make the low-rank part.
+        start: The share of all steps before the collection begins; the first snapshot comes one interval,
+            (1 - start) / snapshots of all steps, later.
         init_loc: Where the weights start (`pyrobbb.initializers`).
     """
 

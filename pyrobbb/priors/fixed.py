@@ -33,7 +33,7 @@ class Prior:
     A prior with parameters to train derives from `nn.Module` as well; one with hyperparameters that have
     priors of their own has `PyroSample` attributes (and derives from `PyroModule`) or calls `pyro.sample`:
 
-    >>> class Hierarchical(Prior, PyroModule):
+    >>> class LearnedScale(Prior, PyroModule):
     ...     def __init__(self):
     ...         super().__init__()
     ...         self.scale = PyroSample(dist.HalfCauchy(1.0))
@@ -58,7 +58,8 @@ class Prior:
     def check(self, names: Mapping[str, Sequence[str]]) -> None:
         """Raise ValueError if this prior does not fit a network with these parameter names.
 
-        Each name, which `distribution` is given, has beside it all that a tied weight goes by.
+        `names` maps each name that `distribution` is given to all names of that weight; a tied weight has
+        several.
         """
 
 
@@ -260,9 +261,13 @@ class PerParameter(Prior):
 
     >>> PerParameter(default=ScaleMixture(), where={"*.bias": Normal(sigma=1.0), "4.*": Deterministic()})
 
+    Args:
+        default: The prior of parameters that no pattern matches.
+        where: Priors by shell pattern of the parameter's name, such as `*.bias`; the first match decides.
+
     Raises:
-        ValueError: From `check`, if a pattern matches no parameter of the network; or a tied weight only by
-            another name than its first, where no pattern matches that.
+        ValueError: An argument is no prior; or, from `check`, a pattern matches no parameter of the network,
+            or a tied weight only by another name than its first, where no pattern matches that.
     """
 
     default: Prior

@@ -45,7 +45,8 @@ def sample_log(
         site: Its name.
         scale: A univariate distribution of positive numbers.
         shape: How many; as many dimensions as the parameter, of size 1 where weights share a scale.
-        start: The scale at which a guide starts, without dimensions.
+        start: The scale at which `MeanFieldNormal` and `NonCentredNormal` start, without dimensions; other
+            guides start as at any latent.
         parameter: The weights.
 
     Shapes: `(*draws, *shape)`.

@@ -43,10 +43,11 @@ class Learned(nn.Module, Prior):
     Args:
         prior: Independent weights, each from a univariate distribution of Pyro. Its parameters are where the
             learned ones start.
-        learn: Which of its parameters; by default the scale, of the mixture all three.
+        learn: Which parameters, by Pyro's names (`sigma` stands for `scale`); by default the scale, of the
+            mixture all three.
         per: One value of each for the whole "network"; for each "layer", its weights and its biases apart;
             or for each "input" or "output" unit (channel) of a layer, whose biases then share one.
-        by: "em" or "gradient".
+        by: "em": set in closed form every `every` steps; "gradient": trained by the optimiser.
         every: Steps from one update of "em" to the next.
 
     Raises:

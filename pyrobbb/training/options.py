@@ -36,7 +36,8 @@ class Options:
         estimator: Where a step's noise lies: "weights", one draw for all rows; or "local", on the outputs of
             linear layers and convolutions, apart for each row, whose gradient has the same mean and less
             variance (`pyrobbb.accelerated.local_noise`). For mean-field normals, on the fast path.
-        vectorize: Evaluate these draws as one batch in Pyro's own SVI; the fast path has its own way.
+        vectorize: Evaluate a step's `samples` draws as one batch in Pyro's own SVI; the fast path has its own
+            way.
         fast: `auto`: the fast path where it fits, compiled or replayed from a recording if that pays;
             `compiled`: compiled in any case; `eager`: neither; `off`: Pyro's own SVI. All minimise the same
             free energy.
@@ -49,7 +50,8 @@ class Options:
         device: `auto` (CUDA if there is one), `cpu`, `cuda`, ...
         tf32: Multiply matrices in TF32 on CUDA: faster, with 10 bits of mantissa; elsewhere without effect.
         validation_draws: Weight draws for the validation error of an epoch; 0 uses the mean weights.
-        record_every: Epochs between two rows of the history, each with a validation; the last counts.
+        record_every: Epochs between two rows of the history, each with a validation; the last epoch always
+            has one.
         checkpoint_seconds: Minimum time between two checkpoints.
 
     Raises:

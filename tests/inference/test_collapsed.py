@@ -131,7 +131,7 @@ TINY = ([1e-9], [1e-9])  # the units of y
 REFUSED: list[tuple[Any, Any, Any, str]] = [
     (network(), likelihoods.StudentT(scale=0.3), None, "y must be normal .* under StudentT it is StudentT"),
     (network(2), likelihoods.HeteroscedasticNormal(), None, "noise must not depend on them"),
-    (Squashed(), NORMAL, None, r"must be linear in .* registers last \(inside.2.weight, "),
+    (Squashed(), NORMAL, None, r"must be linear in .* with Bayesian weights \(inside.2.weight, "),
     (Squashed(lambda f: f.clamp(-20, 20)), NORMAL, None, "must be linear"),
     (Squashed(), likelihoods.Rescaled(NORMAL, *TINY), None, "must be linear"),
     (
