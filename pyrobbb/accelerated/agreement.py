@@ -70,14 +70,13 @@ def seen(optimizer: torch.optim.Optimizer, terms: Terms) -> Seen:
     return terms.kl.clone(), terms.nll.clone(), *parts
 
 
-def check_taken(
-    taken: Step, step: FastStep, rows: Split, model: nn.Module, generators: Sequence[torch.Generator] = ()
-) -> None:
+def check_taken(taken: Step, step: FastStep, rows: Split, model: nn.Module) -> None:
     """Raise ValueError if `taken`, which repeats recorded operations, sees other terms than `step` does.
 
-    Neither steps: parameters, moments, buffers of `model` and random states stay as they are, those of
-    `generators` of their own among them.
+    Neither steps: parameters, moments, buffers of `model` and random states stay as they are, that of the
+    step's own generator among them.
     """
+    own = step.normals.generator
     share, changing = float(step.share), (*trained(step.optimizer), *moments(step.optimizer))
     check_still(
         lambda: taken(rows.x, rows.y, share, 1.0, rows.weights),
@@ -85,7 +84,7 @@ def check_taken(
         rows,
         model,
         [value.detach() for value in changing],
-        generators,
+        [] if own is None else [own],
     )
 
 

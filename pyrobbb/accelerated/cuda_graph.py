@@ -70,10 +70,13 @@ class GraphStep(WrappedStep):
         self.step.reset()
 
     def check_still(self, rows: Split, model: nn.Module) -> None:
-        """A graph keeps what any program reads besides tensors, recorded before or not."""
+        """A graph keeps what any program reads besides tensors, recorded before or not.
+
+        Where several processes sum, all enter the check of it, or none.
+        """
         super().check_still(rows, model)
-        if self.one is not None:
-            check_taken(self, self.step, rows, model, [self.generator] if self.generator else [])
+        if not self.step.ranks.any(self.one is None)[0]:
+            check_taken(self, self.step, rows, model)
 
     def __call__(
         self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None

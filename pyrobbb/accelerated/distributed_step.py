@@ -45,7 +45,7 @@ class SummedStep(WrappedStep, FastStep):
         *parts, self.sums = self.flat.split([*sizes, 3])  # KL times rows, NLL, rows
         self.parts = [part.view_as(p) for part, p in zip(parts, self.parameters, strict=True)]
         if not isinstance(step, ReferenceStep):
-            self.share = step.share
+            self.share, self.normals = step.share, step.normals
 
     def __call__(
         self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.optim import trained
+from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.svi import Step, Terms
 
@@ -33,6 +34,7 @@ class FastStep(Step, ABC):
     share: Tensor  # of the KL, without dimensions
     noise_shape: tuple[int, ...]
     normals: Normals
+    ranks: ProcessGroup = SINGLE  # that take it together
 
     def __call__(
         self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None

@@ -157,7 +157,7 @@ class Chain:
         self.saved_at = monotonic()
         self.between_steps = True
         self.constants = self._constants()
-        self.changed = False  # whether they did in the epoch that ended last
+        self.changed = False  # whether they did in the epoch that ended last, in whichever process
 
     def _take_size(self, model: BayesianNetwork, N: int, ranks: ProcessGroup, loader: int | None) -> None:
         """N, B and M, if they fit."""
@@ -397,7 +397,7 @@ class Chain:
             self.history.rows.append(row)
             self.tell("on_epoch", row)
         before, self.constants = self.constants, self._constants()
-        self.changed = self.constants != before
+        self.changed = self.ranks.any(self.constants != before)[0]  # all check, or none: they may sum in it
         if self.changed or (done > 1 and is_power_of_two(done)):
             self._check_recording()
         self.between_steps = True

@@ -166,14 +166,22 @@ def test_it_captures_again_when_the_moments_lie_elsewhere(cuda: FakeCuda) -> Non
 
 
 def test_a_step_of_several_processes_becomes_a_graph(cuda: FakeCuda) -> None:
-    """As far as one process shows it: the sum over the processes is one of the captured operations."""
+    """As far as one process shows it: the sum over the processes is one of the captured operations.
+
+    A check sums too, so all processes enter it, or none.
+    """
     ends: list[list[Tensor]] = []
     sums: list[int] = []
 
     class Noted(ProcessGroup):
+        without = False  # a graph in the other process
+
         def sum_(self, values: Tensor) -> None:
             sums.append(len(values))
             values.mul_(1.0)  # stands for the all-reduce, in place
+
+        def any(self, *flags: bool) -> list[bool]:
+            return [flag or self.without for flag in flags]
 
     for graph in (False, True):
         step, rows = made()
@@ -190,6 +198,10 @@ def test_a_step_of_several_processes_becomes_a_graph(cuda: FakeCuda) -> None:
     assert cuda.captures == 1
     # the first call, before which there were no moments; the short batch and the capture itself
     assert len(sums) == 9 + 1 + GraphStep.WARM_UP + 2
+    for without, summed_again in ((True, 0), (False, 1)):
+        before, summed.ranks.without = len(sums), without
+        take.check_still(rows, nn.Module())
+        assert len(sums) == before + summed_again
 
 
 @pytest.mark.parametrize(("stop", "whole"), [(None, False), (9, False), (None, True), (9, True)])

@@ -22,6 +22,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.inference import MAP, SGHMC, SVI, Inference, NaturalGradient, energy
 from pyrobbb.training.callbacks import Callback
+from pyrobbb.training.trainer import Training
 
 X, Y = normal(24, 4), normal(24, 2, seed=1)
 DATA = from_arrays(X, Y, task="regression")
@@ -390,3 +391,21 @@ class Two(ProcessGroup):
 def test_several_processes_are_told_of_a_changed_network_too() -> None:
     with pytest.raises(ValueError, match="the network changed in training, and its step did not see it"):
         trained(callbacks=[Does(cooler)], ranks=Two(), fast="compiled")
+
+
+def test_all_processes_check_what_a_callback_in_another_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of a CUDA graph sums over the processes: alone in it, one would wait for the others."""
+
+    class Other(Two):
+        def any(self, *flags: bool) -> list[bool]:
+            return [True] * len(flags)
+
+    checked = []
+    monkeypatch.setattr(Training, "_check_recording", lambda own: checked.append(own.epoch))
+    model = BayesianNetwork(Scaled(), priors.Normal(), likelihoods.Normal(0.5))
+    training = Training(
+        model, MeanFieldNormal(model), DATA, epochs=4, ranks=Other(), fast="off", device="cpu"
+    )
+    training.begin_epoch()
+    training.end_epoch()
+    assert checked == [1]

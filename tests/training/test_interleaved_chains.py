@@ -17,8 +17,11 @@ from cuda_fakes import FakeCuda, adam
 from engine_fakes import Listens
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated import whole_step
 from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.accelerated.cuda_graph import GraphStep, side_by_side
+from pyrobbb.accelerated.dispatch import element_wise
+from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.inference import MAP, SVI
@@ -35,16 +38,20 @@ R, B = 3, 6
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     """The CPU in the place of CUDA, and its loop's choice."""
     monkeypatch.setattr(GraphStep, "MANY", 4)
+    monkeypatch.setattr(whole_step, "compile", lambda graph, inputs: graph)
     monkeypatch.setattr(loop, "BatchedChains", lambda chains, fast: InterleavedChains(chains))
     return FakeCuda(monkeypatch)
 
 
-def made(folder: Path | None = None, module: nn.Module | None = None, **options: Any) -> list[Training]:
-    """Trainings of ten minibatches of six rows and one of three, four epochs, from seeds of their own."""
+def made(
+    folder: Path | None = None, module: nn.Module | None = None, whole: bool = False, **options: Any
+) -> list[Training]:
+    """Trainings of ten minibatches of six rows and one of three, from seeds of their own."""
     with isolated(1):
         rows = Split(torch.randn(63, 4), torch.randn(63, 2))
     data = Dataset("made", rows, Spec(63, (4,), 2, "regression"))
     inference = options.setdefault("inference", SVI())
+    options.setdefault("epochs", 4)
     found = []
     for r in range(R):
         with isolated(r):
@@ -53,12 +60,17 @@ def made(folder: Path | None = None, module: nn.Module | None = None, **options:
             guide = inference.guide(model, partial(MeanFieldNormal, init_rho=-2.0))
         training = Training(
             model, guide, data,
-            epochs=4, batch_size=B, optim=adam, fast="eager", folder=folder, chain=r, seed=r, device="cpu",
+            batch_size=B, optim=adam, fast="eager", folder=folder, chain=r, seed=r, device="cpu",
             schedule=partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.9), progress=Listens(),
             **options,
         )  # fmt: skip
         step: Any = training.step
-        training.step = GraphStep(step, data.train.head(B))
+        first = data.train.head(B)
+        if whole:
+            with isolated():
+                segments = element_wise(model, guide, first)
+                step = WholeStep(model, guide, training.optimizer, segments, 1, (first.x, first.y))
+        training.step = GraphStep(step, first)
         found.append(training)
     return found
 
@@ -85,15 +97,15 @@ def agree(ours: list[Any], theirs: list[Any]) -> None:
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("inference", [SVI(), MAP()])
-def test_each_ends_exactly_as_it_does_alone(inference: Any, cuda: FakeCuda) -> None:
-    trainings = made(inference=inference)
+@pytest.mark.parametrize("options", [{}, {"whole": True, "epochs": 2}, {"inference": MAP()}])
+def test_each_ends_exactly_as_it_does_alone(options: dict[str, Any], cuda: FakeCuda) -> None:
+    trainings = made(**options)
     cuda.state = [training.optimizer for training in trainings]
     train(trainings)
     assert cuda.captures == 2 * R
     assert all(isinstance(t.step, GraphStep) and t.step.generator is None for t in trainings)
     assert [t.progress.shown.said for t in trainings] == [[]] * R  # type: ignore[attr-defined]
-    agree(seen(trainings), alone(cuda, inference=inference))
+    agree(seen(trainings), alone(cuda, **options))
 
 
 def test_an_interrupted_one_resumes_exactly(cuda: FakeCuda, tmp_path: Path) -> None:
