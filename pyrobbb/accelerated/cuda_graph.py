@@ -85,7 +85,7 @@ class GraphStep(WrappedStep):
             return self._step(x, y, share, fraction, counts)
 
     def _step(self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None) -> Terms:
-        if self.failed or x.shape != self.x.shape or y.shape != self.y.shape:
+        if self.failed or not (_alike(x, self.x) and _alike(y, self.y)):
             return self.step(x, y, share, fraction, counts)
         if hyperparameters(self.optimizer) != self.held:
             self.reset()
@@ -250,6 +250,10 @@ def _end_failed_capture(pool: Any, stream: Any, some: Tensor, generator: torch.G
             torch._C._cuda_releasePool(device, pool)
     with suppress(RuntimeError), torch.cuda.graph(graph_of(generator), stream=stream):
         some.detach().clone()  # the end of a whole capture ends it for the generators too
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:

@@ -148,8 +148,8 @@ class WholeStep(ProgramStep):
         if not self.same:
             return super().take_all(xs, ys, shares, counts)
         rates = self.update.rates(len(xs))
-        if counts is None:
-            counts = self.full.once.expand(len(xs), -1)
+        once = self.full.once
+        counts = once.expand(len(xs), -1) if counts is None else counts.to(once)
         each = []
         with torch.no_grad():
             held = detached(self.held)

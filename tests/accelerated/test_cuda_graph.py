@@ -165,6 +165,22 @@ def test_it_captures_again_when_the_moments_lie_elsewhere(cuda: FakeCuda) -> Non
         torch.testing.assert_close(other, one)
 
 
+def test_a_batch_of_another_type_is_taken_as_it_is(cuda: FakeCuda) -> None:
+    """The memory of the first batch's whole numbers would round it."""
+    ends = []
+    for graph in (False, True):
+        step, rows = made()
+        whole = replace(rows, y=rows.y.long())
+        cuda.state = [step.optimizer]
+        take = GraphStep(step, whole) if graph else step
+        with isolated(7):
+            for _ in range(GraphStep.WARM_UP + 2):
+                take(rows.x, whole.y, 0.2, B / N)
+            ends.append(take(rows.x, rows.y, 0.2, B / N).nll.clone())
+    assert cuda.captures == 1
+    torch.testing.assert_close(*ends)
+
+
 def test_a_step_of_several_processes_becomes_a_graph(cuda: FakeCuda) -> None:
     """As far as one process shows it: the sum over the processes is one of the captured operations.
 

@@ -1,5 +1,6 @@
 """A program compiled for one batch size: a shorter batch gives the terms and gradients of its own rows."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -13,7 +14,7 @@ from pyrobbb import BayesianNetwork, MeanFieldNormal, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import make_step
 from pyrobbb.accelerated.agreement import difference, gradients
-from pyrobbb.accelerated.fixed_batch import FixedBatch
+from pyrobbb.accelerated.fixed_batch import FixedBatch, FixedProgram
 from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
@@ -85,7 +86,22 @@ def test_a_batch_is_filled_up_with_its_first_row(dim: int) -> None:
     assert torch.equal(filled[2], once.expand(4, 4) if dim == 1 else once)
 
 
-def test_a_batch_that_is_no_shorter_one_is_left_alone() -> None:
+def test_a_batch_of_another_kind_is_left_alone() -> None:
     fixed = FixedBatch(torch.zeros(4, 2), torch.zeros(4, 1), torch.float32)
     for shape in ((5, 2), (0, 2), (3, 6)):
         assert fixed(torch.zeros(shape), torch.zeros(shape[0], 1)) is None
+    assert fixed(torch.zeros(4, 2), torch.zeros(4, 1, dtype=torch.int64)) is None
+    assert fixed(torch.zeros(4, 2, dtype=torch.float64), torch.zeros(4, 1)) is None
+
+
+def test_a_check_compares_the_terms_alone() -> None:
+    """At an optimum gradients are rounding."""
+    part, one = rows(B), torch.ones(())
+
+    def gives(kl: float, nll: float, gradient: float) -> Any:
+        return lambda *given: [kl * one, nll * one, gradient * one]
+
+    for kept, changed in (((1, 2, 0.5), False), ((1.1, 2, 0), True), ((1, 2.1, 0), True)):
+        fixed = FixedProgram(gives(1, 2, 0), [one], (part.x, part.y), lambda *_, kept=kept: gives(*kept))
+        with pytest.raises(ValueError, match="the network changed") if changed else nullcontext():
+            fixed.check_still([one], part, nn.Module())

@@ -94,11 +94,14 @@ def test_it_takes_the_steps_of_torchs_optimiser(recorded: None, samples: int, op
 
 
 def test_compiled_it_takes_them_too() -> None:
+    """Weights of whole numbers among them: compiled code takes their bits for those of floats."""
     ends = []
     for whole in (False, True):
         step, rows = made(whole, small=True)
         with isolated(7):
             seen = [torch.stack(list(step(rows.x + i, rows.y, 0.2, B / 30))).clone() for i in range(4)]
+            counts = torch.full((1, B), 2)
+            seen.extend(torch.stack(list(step.take_all(rows.x[None], rows.y[None], torch.ones(1), counts))).T)
         ends.append([torch.stack(seen), *state(step)])
     agree(*ends)
 
