@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from pyrobbb._support.optim import on_the_device, trained
+from pyrobbb._support.optim import moments, on_the_device, trained
 from pyrobbb.accelerated.agreement import check_taken
 from pyrobbb.accelerated.fast_step import FastStep, WrappedStep, forget_gradients
 from pyrobbb.accelerated.record import first_line
@@ -27,9 +27,10 @@ class GraphStep(WrappedStep):
     """Takes the steps of `step` by replaying a CUDA graph of it: one alone, or up to `MANY` with one launch.
 
     The first steps run as they are, on a side stream, as CUDA asks for; so does every batch of another
-    shape than the usual one, such as the last of an epoch. A graph holds the optimiser's hyperparameters but
-    the learning rate: when a schedule changes another one the graphs are dropped, and captured anew once they
-    have stayed the same for as many steps. The terms are overwritten by the next step.
+    shape or type than the usual one, such as the last of an epoch. A graph holds the optimiser's
+    hyperparameters but the learning rate: when a schedule changes another one the graphs are dropped, and
+    captured anew once they have stayed the same for as many steps. It reads buffers and frozen weights where
+    they lay when it was captured: they may change in place only. The terms are overwritten by the next step.
 
     Args:
         step: A fast step on CUDA whose optimiser is capturable and holds its learning rate in a tensor.
@@ -257,15 +258,15 @@ def _alike(a: Tensor, b: Tensor) -> bool:
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:
-    """Everything of the parameter groups that a graph holds on to: the values, and where tensors lie."""
+    """Everything of the optimiser that a graph holds on to: the values, and where tensors lie."""
     values = tuple(
         (key, value.data_ptr() if isinstance(value, Tensor) else repr(value))
         for group in optimizer.param_groups
         for key, value in group.items()
         if key not in ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
     )
-    state = id(optimizer.state), len(optimizer.state)  # for its moments: another, or empty, after a restart
-    return values, state, tuple(parameter.data_ptr() for parameter in trained(optimizer))
+    changing = (*trained(optimizer), *moments(optimizer))
+    return values, tuple(value.data_ptr() for value in changing)
 
 
 def capturable(optimizer: torch.optim.Optimizer) -> bool:

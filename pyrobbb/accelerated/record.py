@@ -124,7 +124,7 @@ def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
     """Make inputs of the tensors that a recording holds on to, such as parameters, after its own `inputs`.
 
     They are the very tensors that the program used, to be `detached` at each call: a change of them, even of
-    the memory that they lie in, changes its result.
+    the memory that they lie in, changes its result, until a CUDA graph is made of it.
     """
     nodes = graph.graph.nodes
     last = [node for node in nodes if node.op == "placeholder"][inputs - 1]
