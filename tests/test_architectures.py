@@ -101,9 +101,9 @@ def test_sparse_matrices_do_what_dense_ones_do(layout: torch.layout, tmp_path: P
     torch.testing.assert_close(exported(posterior, draws=3, average=True)(data.train.x), found)
 
     assert predict(fitted(sparse, sparse, folder=tmp_path, epochs=3)).probs.isfinite().all()  # resumed
-    with pytest.raises(CheckpointError, match="other values of the buffer network"):
+    with pytest.raises(CheckpointError, match="other values of the tensor network"):
         fitted(2 * sparse, sparse, folder=tmp_path, epochs=4)
     posterior.save(tmp_path)
     assert torch.equal(predict(Posterior.load(tmp_path, model(sparse, sparse), MeanFieldNormal)).probs, found)
-    with pytest.raises(CheckpointError, match="other values of the network's tensor 'more'"):
+    with pytest.raises(CheckpointError, match="other values of the tensor 'more'"):
         Posterior.load(tmp_path, model(sparse, 2 * sparse), MeanFieldNormal)

@@ -125,7 +125,7 @@ def _check_same(model: BayesianNetwork, data: Dataset, state: dict[str, Any], fi
     mine = compatibility.model(model) | compatibility.data(data.train, data.validation)
     try:
         compatibility.check_same(mine, state.get("made_with", {}), file)
-        compatibility.check_buffers(compatibility.buffers(model), state, file)
+        compatibility.check_held(compatibility.held(model), state, file)
     except checkpoint.CheckpointError as error:
         raise checkpoint.CheckpointError(
             f"{file.parent / 'config.yaml'} or its data changed: {error}"

@@ -13,20 +13,21 @@ from pyro.infer.autoguide import (
     AutoMultivariateNormal,
     AutoStructured,
 )
-from torch import nn
+from torch import Tensor, nn
 
 from pyrobbb._support import checkpoint
 from pyrobbb._support.copies import own_pair
 from pyrobbb._support.files import make_folder
-from pyrobbb._support.flat import strided
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import (
+    alike,
     clipped,
     component,
     constants,
     network_constants,
     network_tensors,
     own_constants,
+    tensors,
     values,
 )
 
@@ -57,7 +58,7 @@ def write(folder: Path | str, chains: Sequence[FittedChain], content: Mapping[st
             "input_dtype": model.input_dtype,
             "padding": model.padding(),
             "of": _structure(model, guide),
-            "tensors": network_tensors(model.network, model.every_weight),
+            "tensors": _tensors(model),
             "centres": model.centres(),
         }
         for model, guide in chains
@@ -86,7 +87,7 @@ def read(
         if isinstance(guide, AutoLaplaceApproximation):
             guide = _curved(guide)
         guide()  # makes its parameters
-    mine, tensors = _structure(model, guide), network_tensors(model.network, model.every_weight)
+    mine, held = _structure(model, guide), _tensors(model)
     chains = [own_pair(model, guide) for _ in content["chains"]]
     with checkpoint.expected_structure(path):
         for stored, (one, other) in zip(content["chains"], chains, strict=True):
@@ -97,11 +98,10 @@ def read(
                         f"{path} was made with another {what}: {there}\nhere it is: {here}"
                     )
             for name, theirs in stored.get("tensors", {}).items():
-                ours = tensors.get(name, theirs)  # one that a call makes is not there yet
-                same = torch.equal(strided(theirs), strided(ours.to(theirs.dtype)))
-                if theirs.shape == ours.shape and not same:
+                ours = held.get(name, theirs)  # one that a call makes is not there yet
+                if theirs.shape == ours.shape and not alike(theirs, ours.to(theirs.dtype)):
                     raise checkpoint.CheckpointError(
-                        f"{path} was made with other values of the network's tensor {name!r}, which is in "
+                        f"{path} was made with other values of the tensor {name!r}, which is in "
                         f"no state_dict, so that it is not loaded: give it those values before this call; "
                         f"or, if training changes it, make it a buffer by register_buffer and train again"
                     )
@@ -123,6 +123,13 @@ def _curved(guide: AutoLaplaceApproximation) -> AutoMultivariateNormal:
         delattr(made, name)
         made.register_buffer(name, value)
     return made
+
+
+def _tensors(model: BayesianNetwork) -> dict[str, Tensor]:
+    """Those of the network, the prior and the likelihood that are in no `state_dict`, by path."""
+    found = tensors(model.prior, "prior") | tensors(model.likelihood, "likelihood")
+    own = {name: value.detach().cpu() for name, value in found.items()}
+    return network_tensors(model.network, model.every_weight) | own
 
 
 def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Settings as a tree of plain values: in which of them two differ."""
 
 from collections.abc import Container, Mapping
+from copy import deepcopy
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
@@ -59,7 +60,8 @@ def is_plain(value: Any) -> bool:
 
 def constants(thing: Any) -> dict[str, Any]:
     """The plain values among an object's own public attributes."""
-    return {name: value for name, value in _public(thing).items() if is_plain(value) and name != "training"}
+    found = {name: value for name, value in _public(thing).items() if is_plain(value) and name != "training"}
+    return deepcopy(found)  # of a list that grows, what it is now
 
 
 def _public(thing: Any) -> dict[str, Any]:
@@ -91,13 +93,9 @@ def values(thing: Any, around: tuple[int, ...] = ()) -> Any:
     """What identifies a prior, a likelihood or a weight of the KL, as a tree of plain values.
 
     Its kind and its public attributes, those of the modules, dataclasses and distributions that it holds, and
-    the distributions of its `PyroSample`s; other objects by their kind; long lists, tensors
-    and arrays by a digest. Tensors that are trained are left out. `around` are the ids of what it lies in.
+    the distributions of its `PyroSample`s; other objects by their kind, long lists by a digest. Tensors that
+    lie in it are left out: they are trained, or among its `tensors`. `around` are the ids of what it lies in.
     """
-    if isinstance(thing, np.ndarray) and thing.dtype.kind in "biuf":
-        thing = torch.from_numpy(thing.astype(np.float64))
-    if isinstance(thing, Tensor):
-        return _of_tensor(thing)
     if isinstance(thing, Enum):
         return thing.name
     if thing is None or type(thing) in (bool, int, str):
@@ -107,24 +105,44 @@ def values(thing: Any, around: tuple[int, ...] = ()) -> Any:
     if id(thing) in around:
         return "itself"
     inside = (*around, id(thing))
-    if isinstance(thing, list | tuple | Mapping):
-        each = thing.items() if isinstance(thing, Mapping) else enumerate(thing)
-        found = {str(name): values(part, inside) for name, part in each if not _is_trained(part)}
-        return found if len(found) <= LONGEST else f"{len(found)} values {_digest(found)}"
     if isinstance(thing, Distribution):
         return _of_distribution(thing, inside)
     kind = getattr(thing, "__qualname__", type(thing).__name__)
     if isinstance(thing, partial):
         return {"kind": values(thing.func), **values({**thing.keywords, "arguments": thing.args}, inside)}
+    if (parts := _parts(thing)) is None:
+        return kind
+    found = {name: values(part, inside) for name, part in parts.items() if not isinstance(part, Tensor)}
+    if not isinstance(thing, list | tuple | Mapping):
+        return {"kind": kind, **found}
+    return found if len(found) <= LONGEST else f"{len(found)} values {_digest(found)}"
+
+
+def tensors(thing: Any, path: str, around: tuple[int, ...] = ()) -> dict[str, Tensor]:
+    """The tensors, and arrays as tensors, that lie where `values` looks and are not trained, by path."""
+    if isinstance(thing, np.ndarray) and thing.dtype.kind in "biuf":
+        thing = torch.from_numpy(thing.astype(np.float64))
+    if isinstance(thing, Tensor):
+        return {} if thing.requires_grad else {path: thing}
+    found: dict[str, Tensor] = {}
+    for name, part in (_parts(thing) or {}).items() if id(thing) not in around else ():
+        found |= tensors(part, f"{path}.{name}", (*around, id(thing)))
+    return found
+
+
+def _parts(thing: Any) -> dict[str, Any] | None:
+    """What is looked into of a list, a mapping, a prior and the like; None of what its kind alone tells."""
+    if isinstance(thing, list | tuple | Mapping):
+        each = thing.items() if isinstance(thing, Mapping) else enumerate(thing)
+        return {str(name): part for name, part in each}
     ours = PARTS & {base.__name__ for base in type(thing).__mro__}
     if isinstance(thing, type) or not (ours or isinstance(thing, nn.Module) or is_dataclass(thing)):
-        return kind
+        return None
     public = _public(thing)
     if isinstance(thing, nn.Module):
         public |= dict(thing.named_children()) | getattr(thing, "_pyro_samples", {})
         public.pop("training", None)
-    kept = {name: values(part, inside) for name, part in public.items() if not _is_trained(part)}
-    return {"kind": kind, **kept}
+    return public
 
 
 def _of_distribution(given: Distribution, inside: tuple[int, ...]) -> dict[str, Any]:
@@ -132,22 +150,19 @@ def _of_distribution(given: Distribution, inside: tuple[int, ...]) -> dict[str, 
     found: dict[str, Any] = {"kind": type(given).__name__}
     dense = "covariance_matrix" in given.arg_constraints  # which stands there in three forms
     for name in ("loc", "covariance_matrix") if dense else given.arg_constraints:
-        found[name] = values(getattr(given, name, None), inside)
+        found[name] = _of_parameter(getattr(given, name, None), inside)
     for name in ("base_dist", "mixture_distribution", "component_distribution"):
         if isinstance(part := getattr(given, f"_{name}", getattr(given, name, None)), Distribution):
             found[name] = _of_distribution(part, inside)
     for i, transform in enumerate(getattr(given, "transforms", ())):
-        each = {name: values(value, inside) for name, value in _public(transform).items()}
+        each = {name: _of_parameter(value, inside) for name, value in _public(transform).items()}
         found[f"transform {i}"] = {"kind": type(transform).__name__, **each}
     return found
 
 
-def _is_trained(part: Any) -> bool:
-    return isinstance(part, Tensor) and part.requires_grad
-
-
-def _of_tensor(value: Tensor) -> Any:
-    value = strided(value)
+def _of_parameter(value: Any, inside: tuple[int, ...]) -> Any:
+    if not isinstance(value, Tensor):
+        return values(value, inside)
     if value.numel() <= LONGEST:
         return values(value.tolist())
     return f"shape {tuple(value.shape)} {_digest(value.detach().cpu().double().numpy().tobytes())}"
@@ -155,6 +170,15 @@ def _of_tensor(value: Tensor) -> Any:
 
 def _digest(content: Any) -> str:
     return sha256(content if isinstance(content, bytes) else repr(content).encode()).hexdigest()[:16]
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same, tensors but for rounding, which differs between processors."""
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+        return type(one) is type(other) and bool(one == other)
+    one, other = strided(one), strided(other)
+    same = (one.shape, one.dtype) == (other.shape, other.dtype)
+    return same and torch.allclose(one, other, rtol=1e-5, atol=1e-7, equal_nan=True)
 
 
 def network_constants(network: nn.Module) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Callbacks: measure, keep or stop a training after its steps and epochs; `loggers.py` has those that log."""
 
 import math
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -10,7 +9,7 @@ from pyrobbb._support import checkpoint, checks
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import Terms
-from pyrobbb.training.compatibility import changed_attributes, restore_attributes
+from pyrobbb.training.compatibility import attributes, restore_attributes
 from pyrobbb.training.history import Epoch, History
 
 MEASURES = ("nll", "error")
@@ -25,7 +24,6 @@ class View(Protocol):
     M: int  # minibatches of an epoch
     model: BayesianNetwork
     guide: Any
-    buffers: Mapping[str, Any]  # of the model, and plain values of its network, as they were before training
     history: History
     folder: Path | None
 
@@ -184,7 +182,7 @@ class BestCheckpoint(Callback):
                 {
                     "guide": view.guide.state_dict(),
                     "model": view.model.state_dict(),
-                    "attributes": changed_attributes(view.model, view.buffers),
+                    "attributes": attributes(view.model),
                     "epoch": row.epoch,
                     "value": value,
                 },

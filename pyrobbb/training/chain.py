@@ -207,7 +207,7 @@ class Chain:
         if options.schedule:
             self.schedule = optim.made_schedule(options.schedule, self.optimizer, self.epochs)
         self.made_with = compatibility.training(self)
-        self.buffers = compatibility.buffers(self.model)  # before training changes some
+        self.held = compatibility.held(self.model)  # before training changes some
         if isinstance(self.guide, FlatGuide):
             self.guide.restart()
         self.step = self._made_step(options.fast)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from copy import deepcopy
+from copy import copy
 from functools import partial
 from inspect import signature
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
-from pyrobbb._support.flat import strided
 from pyrobbb._support.optim import FORMS
 from pyrobbb._support.settings import (
+    alike,
     changes,
     clipped,
     component,
@@ -28,6 +27,7 @@ from pyrobbb._support.settings import (
     network_constants,
     network_tensors,
     own_constants,
+    tensors,
     values,
 )
 from pyrobbb.bnn import BayesianNetwork
@@ -127,10 +127,10 @@ def plain_network(network: nn.Module) -> dict[str, Any]:
     }
 
 
-def buffers(made: BayesianNetwork) -> dict[str, Any]:
+def held(made: BayesianNetwork) -> dict[str, Any]:
     """What a model holds besides weights and parameters, such as a mean to subtract.
 
-    The tensors of its state, and the network's `attributes`.
+    The tensors of its state, and its `attributes`.
     """
     kept, weights = made.state_dict(), {f"network.{name}" for name in made.frozen}
     found = {name: value for name, value in made.named_buffers() if name in kept and name not in weights}
@@ -138,20 +138,19 @@ def buffers(made: BayesianNetwork) -> dict[str, Any]:
 
 
 def attributes(made: BayesianNetwork) -> dict[str, Any]:
-    """What no `state_dict` has of the network: tensors, plain values, and which modules are in training."""
+    """What no `state_dict` has: tensors; of the network plain values, and which modules are in training."""
     own = network_tensors(made.network, made.every_weight)
-    found: dict[str, Any] = {f"network.{name}": value.detach().cpu().clone() for name, value in own.items()}
+    every = {f"network.{name}": value for name, value in own.items()} | _own_tensors(made)
+    found: dict[str, Any] = {name: value.detach().cpu().clone() for name, value in every.items()}
     for path, module in made.network.named_modules(prefix="network"):
         plain = {**constants(module), "training": module.training}
-        found |= {f"{path}.{name}": deepcopy(value) for name, value in plain.items()}
+        found |= {f"{path}.{name}": value for name, value in plain.items()}
     return found
 
 
-def changed_attributes(made: BayesianNetwork, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `attributes` that training has changed."""
-    now = attributes(made)
-    constant = unchanged(before, now)
-    return {name: value for name, value in now.items() if name not in constant}
+def _own_tensors(made: BayesianNetwork) -> dict[str, Tensor]:
+    """Those that prior and likelihood hold, and no buffer does."""
+    return tensors(made.prior, "prior") | tensors(made.likelihood, "likelihood")
 
 
 def changed_in(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,31 +160,37 @@ def changed_in(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unchanged(made: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The buffers that training has left as they were made: not running statistics, nor learned priors."""
-    return [name for name, value in now.items() if name in made and _alike(made[name], value)]
+    """What training has left as it was made: not running statistics, nor learned priors."""
+    return [name for name, value in now.items() if name in made and alike(made[name], value)]
 
 
-def check_buffers(mine: Mapping[str, Any], state: Mapping[str, Any], path: Any) -> None:
-    """Raise CheckpointError if a buffer that is constant in a checkpoint was made with other values here."""
+def check_held(mine: Mapping[str, Any], state: Mapping[str, Any], path: Any) -> None:
+    """Raise CheckpointError if a tensor that is constant in a checkpoint was made with other values here."""
     theirs = {**state["model"], **state["attributes"]}
     for name in state["constant buffers"]:
         there, here = theirs[name], mine.get(name)
-        if not isinstance(here, Tensor) or (here.shape, here.dtype) != (there.shape, there.dtype):
-            continue  # `load_module` says so, or of plain values `check_same`
-        if not _alike(there.cpu(), here):
+        if not isinstance(here, Tensor) or (name in state["model"] and here.shape != there.shape):
+            continue  # `check_same` says so of plain values, `load_module` of shapes
+        if not alike(there.cpu(), here):
             raise CheckpointError(
-                f"{path} was made with other values of the buffer {name}; give another folder"
+                f"{path} was made with other values of the tensor {name}; give another folder"
             )
 
 
 def restore_attributes(made: BayesianNetwork, kept: Mapping[str, Any]) -> None:
     """Put back what `attributes` gave.
 
-    Other tensors take the places of those that are there, which may be parts of the data.
+    Other tensors take the places of the network's, which may be parts of the data.
     """
+    own = _own_tensors(made)
     for name, value in kept.items():
         path, _, key = name.rpartition(".")
-        setattr(made.get_submodule(path), key, value.to(made.device) if isinstance(value, Tensor) else value)
+        if name in own:  # perhaps in a list or mapping
+            own[name].copy_(value)
+            continue
+        setattr(
+            made.get_submodule(path), key, value.to(made.device) if isinstance(value, Tensor) else copy(value)
+        )
 
 
 def data(train: Any, validation: Any = None) -> dict[str, str]:
@@ -236,15 +241,6 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
         name = key.replace(".", " ", 1)
         here = f"this is {clipped(now)}; give another folder"
         raise CheckpointError(f"{path} was made with {name} {clipped(before)}, {here}")
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are the same, tensors but for rounding, which differs between processors."""
-    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
-        return type(one) is type(other) and bool(one == other)
-    one, other = strided(one), strided(other)
-    same = (one.shape, one.dtype) == (other.shape, other.dtype)
-    return same and torch.allclose(one, other, rtol=1e-5, atol=1e-7, equal_nan=True)
 
 
 def _first_difference(before: str, now: str) -> str:

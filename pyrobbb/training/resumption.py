@@ -50,7 +50,7 @@ class Resumable(Chain):
 
         All processes must call this together, because it holds the noise of each.
         """
-        model, buffers = self.model.state_dict(), compatibility.buffers(self.model)
+        model, held = self.model.state_dict(), compatibility.held(self.model)
         return {
             "guide": self.guide.state_dict(),
             "model": model,
@@ -67,8 +67,8 @@ class Resumable(Chain):
             "finishing": self.history.finishing,
             "callbacks": [[kind, c.state_dict()] for kind, c in self.kinds_of_callbacks],
             "made_with": self._made_with(),
-            "constant buffers": compatibility.unchanged(self.buffers, buffers),
-            "attributes": {name: value for name, value in buffers.items() if name not in model},
+            "constant buffers": compatibility.unchanged(self.held, held),
+            "attributes": {name: value for name, value in held.items() if name not in model},
         }
 
     def load_state_dict(self, state: dict[str, Any], path: Path | str) -> None:
@@ -87,7 +87,7 @@ class Resumable(Chain):
             theirs, mine = state["made_with"], self._made_with()
             check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
             compatibility.check_same(mine, theirs, path)
-            compatibility.check_buffers(self.buffers, state, path)
+            compatibility.check_held(self.held, state, path)
             if (state["epoch"], state["batch"]) > (self.epochs, 0):
                 epoch = state["epoch"]
                 where = f"within epoch {epoch + 1}" if state["batch"] else f"at epoch {epoch}"

@@ -170,7 +170,7 @@ def test_a_buffer_of_ones_own_network_that_changed_is_refused(tmp_path, monkeypa
     fitted(config)
     assert reopen(tmp_path / "out", trust=True).epoch == 2
     monkeypatch.setattr("own_centred.MEAN", 0.0)
-    with pytest.raises(CheckpointError, match=r"changed: .* other values of the buffer network\.mean"):
+    with pytest.raises(CheckpointError, match=r"changed: .* other values of the tensor network\.mean"):
         reopen(tmp_path / "out", trust=True)
 
 

@@ -399,3 +399,30 @@ def test_the_best_has_the_network_s_tensors_that_no_state_has(tmp_path: Path) ->
     assert not torch.equal(network.m, seen.m)
     best.restore(posterior)
     assert torch.equal(network.m, seen.m)
+
+
+def test_the_best_has_the_network_s_numbers_and_modes_of_its_epoch(tmp_path: Path) -> None:
+    class Later(Callback):
+        def on_epoch(self, view: Any, row: Epoch) -> None:
+            network = view.model.network
+            self.gain, network.gain = network.gain, network.gain + 50.0
+            network.eval()
+
+    class Gaining(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(1, 1)
+            self.gain = 1.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.gain * super().forward(x)
+
+    x = torch.linspace(-1, 1, 24)[:, None]
+    data, best = from_arrays(x, -x, task="regression", validation=(x, x)), BestCheckpoint(folder=tmp_path)
+    posterior = fit(
+        lambda: BayesianNetwork(Gaining(), likelihood=likelihoods.Normal(scale=0.3)), MeanFieldNormal, data,
+        epochs=2, batch_size=12, seed=1, device="cpu", callbacks=[best, Later()], progress=None, fast="off",
+    )  # fmt: skip
+    assert best.best_epoch == 1
+    assert (posterior.model.network.gain, posterior.model.network.training) == (101.0, False)
+    best.restore(posterior)
+    assert (posterior.model.network.gain, posterior.model.network.training) == (1.0, True)
