@@ -229,7 +229,7 @@ def as_column(name: str, values: Any) -> Column:
             named = str(values.dtype) == "category"  # also intervals and dates
             cells = [str(v) if named and not isinstance(v, PLAIN) else v for v in values]
             values = [None if lacking else v for v, lacking in zip(cells, values.isna(), strict=True)]
-    if isinstance(values, np.ma.MaskedArray):
+    if isinstance(values, np.ma.MaskedArray) and values.dtype.kind not in "mM":  # of dates it gives numbers
         values = values.tolist()  # with None where masked
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise ValueError(f"{name} must be a list of values, one for each row, got {values!r}")

@@ -16,7 +16,7 @@ from torch import nn
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, fit_table, likelihoods, priors
 from pyrobbb.data import Table, from_arrays, from_table
 from pyrobbb.data.columns import Categorical, Numeric, from_plain
-from pyrobbb.data.frames import as_frame
+from pyrobbb.data.frames import as_column, as_frame
 from pyrobbb.data.texts import as_text
 
 SIZE = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
@@ -1107,3 +1107,10 @@ def test_parts_may_be_masks_and_pairs_are_explained() -> None:
         from_table(table, target="n", test=[True, False])
     with pytest.raises(ValueError, match=r"test is a pair \(x, y\), which goes with from_table\(x, y\)"):
         from_table(pandas.DataFrame(table), target="n", test=(pandas.DataFrame(table), table["n"]))
+
+
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_masked_dates_are_no_numbers(unit: str) -> None:
+    days = np.array(["2026-01-01", "2026-01-02"], dtype=f"datetime64[{unit}]")
+    with pytest.raises(ValueError, match=f"day holds datetime64\\[{unit}\\]"):
+        as_column("day", np.ma.masked_array(days, [False, True]))
