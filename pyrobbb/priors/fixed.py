@@ -43,8 +43,6 @@ class Prior:
 
     def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:
         """Prior of the parameter called `name`, with event shape `parameter.shape`; None: deterministic."""
-        if type(self).for_module is not Prior.for_module:
-            return self.for_module(name, parameter, nn.Module())
         raise NotImplementedError(f"{type(self).__name__} must define distribution(self, name, parameter)")
 
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution | None:
@@ -61,6 +59,13 @@ class Prior:
         `names` maps each name that `distribution` is given to all names of that weight; a tied weight has
         several.
         """
+
+
+class ByModule(Prior):
+    """A prior that defines `for_module`; its `distribution` is that for a bare module."""
+
+    def distribution(self, name: str, parameter: Tensor) -> TorchDistribution | None:
+        return self.for_module(name, parameter, nn.Module())
 
 
 def elementwise(distribution: TorchDistribution, parameter: Tensor) -> TorchDistribution:
@@ -256,7 +261,7 @@ class Deterministic(Prior):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerParameter(Prior):
+class PerParameter(ByModule):
     """Another prior for chosen parameters: the first shell pattern that matches the name decides.
 
     >>> PerParameter(default=ScaleMixture(), where={"*.bias": Normal(sigma=1.0), "4.*": Deterministic()})

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, ExpTransform
 
 from pyrobbb._support import checks
-from pyrobbb.priors.fixed import Prior, elementwise
+from pyrobbb.priors.fixed import ByModule, elementwise
 from pyrobbb.priors.units import PER_UNIT, unit_shape
 
 
-class Hierarchical(Prior):
+class Hierarchical(ByModule):
     """Normal weights whose standard deviation is exp(`log_scale`), sampled there."""
 
     def log_scale(self, name: str, parameter: Tensor, module: nn.Module) -> Tensor:

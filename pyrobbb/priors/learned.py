@@ -23,7 +23,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.network_checks import check_rebuilt
 from pyrobbb.distributions import ScaleMixtureNormal, StudentT
-from pyrobbb.priors.fixed import Prior, elementwise
+from pyrobbb.priors.fixed import ByModule, Prior, elementwise
 from pyrobbb.priors.hierarchical import Hierarchical
 from pyrobbb.priors.units import PER_UNIT, unit_shape
 
@@ -34,7 +34,7 @@ FLOOR = 1e-6  # of a scale: that of weights which are all 0 would be none
 FORGET = 0.1  # of the statistics of earlier draws, at each update
 
 
-class Learned(nn.Module, Prior):
+class Learned(nn.Module, ByModule):
     """`prior`, with parameters that are learned together with the posterior.
 
     >>> prior = priors.Learned(priors.Normal(sigma=0.1))  # a scale for each tensor of weights

@@ -1,12 +1,14 @@
 """The defaults of the priors, and the choice by parameter name; their densities are in test_properties.py."""
 
 import math
+from typing import Any
 
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
 from pyro.nn import PyroModule, PyroSample
+from torch import Tensor, nn
 
 from pyrobbb import BayesianNetwork, likelihoods, priors
 
@@ -98,3 +100,12 @@ class Flat(dist.StudentT):
 def test_a_law_that_derives_from_students_t_is_its_own() -> None:
     prior = priors.IID(Flat(3.0, 0.0, 1.0)).distribution("weight", torch.zeros(2))
     assert float(prior.log_prob(torch.zeros(2))) == -14.0
+
+
+def test_a_prior_without_a_distribution_is_named() -> None:
+    class Own(priors.Prior):
+        def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> Any:
+            return super().for_module(name, parameter, module)
+
+    with pytest.raises(NotImplementedError, match="Own must define distribution"):
+        BayesianNetwork(nn.Linear(2, 1), Own(), likelihoods.Normal(1.0))
