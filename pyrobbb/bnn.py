@@ -29,9 +29,9 @@ from pyrobbb._support.network_checks import (
     check_layers,
     copied,
     nothing_left,
-    padding_rows,
+    take_padding,
 )
-from pyrobbb._support.random_state import Named, isolated
+from pyrobbb._support.random_state import Named, isolated, seed_generators
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import FanInNormal, Learned, Prior
 from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers, weights_in_order
@@ -104,7 +104,7 @@ class BayesianNetwork(Named):
         self.likelihood = deepcopy(likelihood)
         self.network = copied(network)
         self.batched = True  # until torch.vmap fails on the network
-        self._padding = padding_rows(self.network)  # which row of each embedding pads, by the weights' name
+        self._padding = take_padding(self.network)  # which row of each embedding pads, by the weights' name
         prior_modules = [getattr(self, part) for part in self._priors]
         # `_buffered`: the paths of the parameters, Bayesian or frozen, that are buffers now; the network may
         # have others, such as running means, which are no weights
@@ -120,11 +120,16 @@ class BayesianNetwork(Named):
         self.latents = (*self.sites, *self.other_latents)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "prior" and "latents" in vars(self):
-            other = BayesianNetwork(network_with(self, self.initial()), value, self.likelihood)
-            if other.latents != self.latents or other._priors or self._priors:  # their modules are parts, too
+        if name in ("prior", "likelihood") and "latents" in vars(self):
+            given = {"prior": self.prior, "likelihood": self.likelihood, name: value}
+            other = BayesianNetwork(network_with(self, self.initial()), **given)
+            differ = ", ".join(sorted({*self.latents} ^ {*other.latents}))
+            # torch puts a module in the place of another, but not the modules of which a prior is made
+            replaced = name != "prior" or self._priors == other._priors in ([], ["prior"])
+            if differ or not replaced:
+                what = f"sites (they differ in {differ})" if differ else "modules"
                 raise ValueError(
-                    "the model's sites were made for another prior: build a new BayesianNetwork with this one"
+                    f"the model's {what} were made for another {name}: build a new BayesianNetwork with it"
                 )
         super().__setattr__(name, value)
 
@@ -428,15 +433,19 @@ class BayesianNetwork(Named):
         return {name: self._buffer(name)[row] for name, row in self._padding.items() if name in self.sites}
 
     def centres(self) -> dict[str, Tensor]:
-        """The network's initial values on which their priors depend, for no `state_dict` holds them."""
-        return {name: value for name, value in self.initial().items() if self._prior_reads(name, value)}
+        """The network's initial values on which their priors depend, for no `state_dict` holds them.
+
+        As far as a prior reads them from `parameter`.
+        """
+        with isolated(device=self.device), poutine.block(), torch.no_grad():
+            return {name: value for name, value in self.initial().items() if self._prior_reads(name, value)}
 
     def _prior_reads(self, name: str, value: Tensor) -> bool:
         """Whether another value of the weight, which none of its numbers equals, has another prior."""
         parts = []
         for each in (value, value.abs().mul_(2).add_(1)):
-            with isolated(0, device=self.device), poutine.block(), torch.no_grad():  # a prior may draw
-                distribution = self.prior.for_module(name, each, self.owner(name))
+            seed_generators(0, value.device)  # a prior may draw
+            distribution = self.prior.for_module(name, each, self.owner(name))
             parts.append([without_expansion(part) for part in own_tensors(distribution)])
         given, other = parts
         return len(given) != len(other) or not all(map(torch.equal, given, other))

@@ -393,15 +393,30 @@ def test_a_prior_without_a_width_is_refused() -> None:
 )
 def test_a_prior_of_other_sites_is_refused(first: priors.Prior, other: priors.Prior) -> None:
     model = BayesianNetwork(nn.Linear(2, 1), first, GAUSS)
-    with pytest.raises(ValueError, match="sites were made for another prior: build a new BayesianNetwork"):
+    with pytest.raises(ValueError, match="were made for another prior: build a new BayesianNetwork with"):
         model.prior = other
     assert repr(model.prior) == repr(first)
 
 
-def test_a_prior_of_the_same_sites_takes_the_place_of_another() -> None:
-    model = BayesianNetwork(nn.Linear(2, 1), PRIOR, GAUSS)
-    model.prior = priors.Normal(sigma=3.0)
+@pytest.mark.parametrize("kind", [lambda prior: prior, priors.Learned])
+def test_a_prior_of_the_same_sites_takes_the_place_of_another(kind: Any) -> None:
+    model = BayesianNetwork(nn.Linear(2, 1), kind(PRIOR), GAUSS)
+    model.prior = kind(priors.Normal(sigma=3.0))
     assert model.prior_of("weight").base_dist.scale.unique().tolist() == [3.0]
+
+
+def test_a_prior_or_likelihood_that_is_refused_is_told_why() -> None:
+    mixed = priors.PerParameter(default=PRIOR, where={"bias": priors.Learned(PRIOR)})
+    model = BayesianNetwork(nn.Linear(2, 1), mixed, GAUSS)
+    with pytest.raises(ValueError, match="the model's modules were made for another prior"):
+        model.prior = mixed
+    latent = likelihoods.Normal(dist.HalfNormal(1.0))
+    with pytest.raises(
+        ValueError, match=r"sites \(they differ in likelihood.scale\) were made for another l"
+    ):
+        model.likelihood = latent
+    model.likelihood = other = likelihoods.Normal(2.0)
+    assert model.likelihood is other
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def _of_a_call(value: Any) -> bool:
     return isinstance(value, Tensor) and (value.grad_fn is not None or wrapped(value))
 
 
-def padding_rows(network: nn.Module) -> dict[str, int]:
+def take_padding(network: nn.Module) -> dict[str, int]:
     """The padding row of each embedding, by the name of its weights; of other look-ups it is taken away.
 
     Of weights that another layer trains as well, such as an output layer that is tied to the embedding, no
