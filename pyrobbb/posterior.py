@@ -21,7 +21,6 @@ from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support import checkpoint, checks, posterior_file, text
 from pyrobbb._support.chunking import Block, is_large, outputs
-from pyrobbb._support.copies import own_pair
 from pyrobbb._support.files import write_json
 from pyrobbb._support.model_inputs import (
     NonFiniteOutputError,
@@ -107,9 +106,8 @@ class Posterior:
         )
 
     def with_chains(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]]) -> Posterior:
-        """A posterior of copies of other chains, such as pruned ones, fitted to the same data."""
-        own = [own_pair(*chain) for chain in chains]  # else a change to the models of one changes the other
-        return Posterior(own, (), self.chain_weights, self.columns, self.reach)
+        """A posterior of other chains, such as pruned ones, fitted to the same data."""
+        return Posterior(chains, (), self.chain_weights, self.columns, self.reach)
 
     @property
     def history(self) -> History:

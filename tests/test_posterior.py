@@ -102,6 +102,11 @@ def test_a_torch_data_set_or_loader_is_predicted_as_its_rows_are() -> None:
         assert found.metrics(found.y) == wanted.metrics(y)
 
 
+def test_chains_are_taken_as_they_are() -> None:
+    chains = linear_posterior().chains
+    assert class_posterior().with_chains(chains).chains == chains
+
+
 def test_what_is_printed_of_it_is_short() -> None:
     posterior, x = linear_posterior(outputs=2), normal(5, 3)
     assert repr(posterior) == "Posterior of one chain: MeanFieldNormal over 8 weights, N=12"

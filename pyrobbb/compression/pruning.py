@@ -13,6 +13,7 @@ from pyro import poutine
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
+from pyrobbb._support.copies import own_pair
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.draws import sample_points
 from pyrobbb.moments import moments, signal_to_noise
@@ -175,7 +176,8 @@ def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool 
                 "leave: use Laplace(linearised=False)"
             )
         masks = keep(scores(chain, by), removed, biases=biases)
-        chains.append((chain[0], PrunedGuide.of(chain, masks)))
+        own = own_pair(*chain)  # else a change to one posterior's model changes the other's
+        chains.append((own[0], PrunedGuide.of(own, masks)))
     return posterior.with_chains(chains)
 
 

@@ -43,6 +43,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
+from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.flat import split
 from pyrobbb._support.model_inputs import check_rows
@@ -350,7 +351,7 @@ class Laplace(Descent):
         if isinstance(posterior, BayesianNetwork):
             posterior = Posterior([(posterior, MAP().guide(posterior, None))])
         for c, (given, _) in enumerate(posterior.chains):
-            model = copy(given)  # a view: the one that was given keeps its N
+            model = own_copy(given)  # else a change to one posterior's model changes the other's
             model.N = len(data) if model.N is None else model.N
             model.input_dtype = data.x.dtype
             if not model.sites:
