@@ -66,7 +66,9 @@ class DropoutGuide(FlatGuide):
             parts.append(value.flatten())
         return torch.cat(parts)
 
-    at = draw  # a mask of its own for each step
+    def at(self) -> Tensor:
+        """A mask of its own for each step."""
+        return self.draw()
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:
         """M, and the standard deviation |M| sqrt(p / (1 - p)) of what has a mask."""

@@ -79,7 +79,7 @@ class Kronecker(Curvature):
                     f"layers whose first dimension is the rows, and that of {weight or bias!r} is called on "
                     f"{len(a)} instead of {len(data)}"
                 )
-        factors = output_factors(model, output, data, _moved(mode))
+        factors = output_factors(model, output, data, _moved(mode, output.detach()))
         counts = data.counts.to(output)
         products = [product for *_, product in uses.found]
         for c in range(factors.shape[-1]):
@@ -119,12 +119,16 @@ class Kronecker(Curvature):
         )
 
 
-def _moved(mode: Mode) -> Tensor:
-    """Which outputs are others at other weights, `(B, K)`: a derivative of each would take K passes."""
+def _moved(mode: Mode, output: Tensor) -> Tensor:
+    """Which columns of `output` are others, in any row, at weights drawn anew; expanded to `(B, K)`.
+
+    A derivative of each would take K passes.
+    """
     model, weights, names, data = mode
     with torch.no_grad(), isolated(0, device=data.x.device):
         others = {name: torch.randn_like(weights[name]) for name in names}
-        return model.apply_network({**weights, **others}, data.x) != model.apply_network(weights, data.x)
+        moved = model.apply_network({**weights, **others}, data.x) != output
+    return moved.any(0).expand_as(moved)
 
 
 class _Uses(TorchFunctionMode):

@@ -88,12 +88,12 @@ class NaturalGradientStep(Step):
         flats = (loc, scale, self.eps, self.w, self.score)
         self.draws: list[Pass] = []
         untrained = bool((scale == UNSET).all())
-        for segment, *drawn in by_segment(whole, *flats):
+        for segment, mean, sigma, *rest in by_segment(whole, *flats):
             part = _Part(method, segment, float(model.N))
             if untrained:
                 h = method.first_curvature(part.N) + part.normal()[0]
-                drawn[1].copy_((part.N * h) ** -0.5)
-            self.draws.append(bind(part.draw, *drawn, compiled=compiled))
+                sigma.copy_((part.N * h) ** -0.5)
+            self.draws.append(bind(part.draw, mean, sigma, *rest, compiled=compiled))
         self.pieces = list(_pieces(whole, {name: w.numel() for name, w in self.weights.items()}))
         self.fixed, self.update = self._update(compiled)
 

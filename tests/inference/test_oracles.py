@@ -29,6 +29,7 @@ from pyrobbb.evaluation.arviz_export import to_groups
 from pyrobbb.evaluation.diagnostics import function_draws
 from pyrobbb.inference import MAP, SGHMC, SWAG, Laplace, MCDropout, NaturalGradient, natural_gradient_step
 from pyrobbb.inference.curvature import output_factors
+from pyrobbb.inference.dropout import DropoutGuide
 from pyrobbb.inference.laplace import LaplaceGuide, linearised
 from pyrobbb.inference.method import Inference, check_warm_up
 from pyrobbb.inference.swag import SWAGGuide
@@ -1240,3 +1241,20 @@ def test_no_gain_of_a_normalisation_is_a_matrix_whose_inputs_are_dropped():
     net = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm([4, 3]), nn.Linear(3, 1))
     guide = MCDropout().guide(BayesianNetwork(net, priors.Normal(), likelihoods.Normal()), None)
     assert list(guide.masked) == ["2.weight"]
+
+
+def test_a_step_takes_the_masks_of_the_guide_s_own_draw():
+    class Undropped(DropoutGuide):
+        def draw(self) -> torch.Tensor:
+            return self.loc
+
+    guide = Undropped(BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Normal()), 0.5)
+    assert guide.at() is guide.loc
+
+
+def test_kronecker_counts_rows_that_no_weights_move():
+    """Of one output the product is exact: a precision of sum x^2 / sigma^2 + 1, also where a row is 0."""
+    model = BayesianNetwork(nn.Linear(1, 1, bias=False), priors.Normal(), likelihoods.Normal(1.0))
+    x = torch.tensor([[0.0], [0.0], [0.0], [1.0]])
+    guide = Laplace(structure="kronecker").around(model, Split(x, torch.ones(4, 1))).chains[0][1]
+    assert guide.loc_and_scale()[1]["weight"].item() == pytest.approx(0.5**0.5)
