@@ -64,6 +64,8 @@ class Likelihood(PyroModule):
     def check_domain(self, distribution: TorchDistribution, y: Tensor) -> None:
         """Raise ValueError if a value of `y` has no likelihood; called once, before training.
 
+        `VonMises` takes angles of any turn: its density repeats, though a draw lies in [-pi, pi).
+
         Args:
             distribution: p(y | f) for some row.
             y: Targets, as `encode` gives them.

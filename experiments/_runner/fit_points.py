@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import ConfigError, build, component
-from experiments._runner.folder import AGAIN, claimed, read_json
+from experiments._runner.folder import again, claimed, read_json
 from experiments._runner.reopen import compare, fixed
 from pyrobbb._support import checkpoint
 from pyrobbb._support.device import best_device
@@ -48,7 +48,7 @@ class Kept(Result):
         self.path = path
 
     def __missing__(self, key: str) -> Any:
-        raise ConfigError(f"{self.path} is damaged or of another version (no {key!r}); remove it, {AGAIN}")
+        raise ConfigError(f"{self.path} is damaged or of another version (no {key!r}); {again()}")
 
 
 @dataclass(frozen=True)

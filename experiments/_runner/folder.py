@@ -18,7 +18,6 @@ from pyrobbb._support.settings import changes, flat
 from pyrobbb._support.text import one_line
 from pyrobbb.experiment import Run
 
-AGAIN = "and the command that made it makes it again"
 DEFAULTS = {f.name: f.default for f in fields(Run) if f.default is not MISSING}  # of keys newer than a folder
 DEFAULTS |= {"inference._target_": "pyrobbb.inference.SVI", "inference.prior_scale": 1.0}
 DEFAULTS |= {"model.kernel": 3, "model.padded": True}  # of convnet
@@ -148,12 +147,17 @@ def _renamed(target: Any) -> Any:
     return RENAMED.get(now, now)
 
 
+def again(what: Path | str = "it") -> str:
+    """What to do about a damaged file."""
+    return f"remove {what}, and the command that made it makes it again"
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """What a run left in a `.json` file; nothing if it is not there."""
     try:
         return files.read_json(path)
     except ValueError as error:
-        raise ConfigError(f"{error}; remove it, {AGAIN}") from error
+        raise ConfigError(f"{error}; {again()}") from error
 
 
 @contextmanager
@@ -163,7 +167,7 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except Exception as error:  # torch and NumPy may raise almost anything on damaged bytes
         wrong = f"{path} is missing or damaged ({one_line(error, 120)})"
-        raise ConfigError(f"{wrong}; remove {path.parent}, {AGAIN}") from error
+        raise ConfigError(f"{wrong}; {again(path.parent)}") from error
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
@@ -173,11 +177,11 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not there: the run is not finished")
     found = read_json(path)
     if lacking := [key for key in ("epochs", "parameters") if key not in found]:
-        raise ConfigError(f"{path} is damaged (no {lacking[0]}); remove it, {AGAIN}")
+        raise ConfigError(f"{path} is damaged (no {lacking[0]}); {again()}")
     try:
         check_numbers(found)
     except ValueError as error:
-        raise ConfigError(f"{path} is damaged ({error}); remove it, {AGAIN}") from error
+        raise ConfigError(f"{path} is damaged ({error}); {again()}") from error
     return found
 
 

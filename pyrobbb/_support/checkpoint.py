@@ -59,7 +59,7 @@ def remove(path: Path | str) -> None:
     """Remove the checkpoint at `path` and the one before it."""
     for each in (before(path), Path(path)):
         if each.exists():  # a read-only file system refuses to remove what is not there, too
-            each.unlink(missing_ok=True)
+            each.unlink(missing_ok=True)  # another process may have removed it just now
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -52,7 +52,8 @@ def test_what_is_not_there_is_not_removed_from_a_read_only_disk(
     def refused(path: Path, **options: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
-    monkeypatch.setattr(Path, "unlink", refused)
+    for call in ("unlink", "remove"):
+        monkeypatch.setattr(os, call, refused)
     checkpoint.remove(tmp_path / "other.pt")
     with pytest.raises(OSError, match="Read-only"):
         checkpoint.remove(path)
