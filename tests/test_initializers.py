@@ -73,7 +73,15 @@ def test_sigma_starts_in_units_of_the_fan_in() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize(
     "start",
-    [from_network, kaiming, Normal(2.0), Uniform(-3.0, 3.0), Constant(-3.0), Constant(0.0), Constant(1.0)],
+    [
+        from_network,
+        kaiming,
+        Normal(scale=2.0),
+        Uniform(-3.0, 3.0),
+        Constant(-3.0),
+        Constant(0.0),
+        Constant(1.0),
+    ],
     ids=lambda start: getattr(start, "__name__", type(start).__name__),
 )
 def test_a_guide_can_move_every_weight_from_where_it_starts(start: Any, law: Any) -> None:
