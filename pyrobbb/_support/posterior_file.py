@@ -27,7 +27,7 @@ from pyrobbb._support.settings import (
     network_constants,
     network_tensors,
     own_constants,
-    tensors,
+    tensors_of_parts,
     values,
 )
 
@@ -127,8 +127,7 @@ def _curved(guide: AutoLaplaceApproximation) -> AutoMultivariateNormal:
 
 def _tensors(model: BayesianNetwork) -> dict[str, Tensor]:
     """Those of the network, the prior and the likelihood that are in no `state_dict`, by path."""
-    found = tensors(model.prior, "prior") | tensors(model.likelihood, "likelihood")
-    own = {name: value.detach().cpu() for name, value in found.items()}
+    own = {name: value.cpu() for name, value in tensors_of_parts(model).items()}
     return network_tensors(model.network, model.every_weight) | own
 
 

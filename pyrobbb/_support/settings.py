@@ -130,6 +130,11 @@ def tensors(thing: Any, path: str, around: tuple[int, ...] = ()) -> dict[str, Te
     return found
 
 
+def tensors_of_parts(model: Any) -> dict[str, Tensor]:
+    """The `tensors` of a model's prior and likelihood, by path."""
+    return tensors(model.prior, "prior") | tensors(model.likelihood, "likelihood")
+
+
 def _parts(thing: Any) -> dict[str, Any] | None:
     """What is looked into of a list, a mapping, a prior and the like; None of what its kind alone tells."""
     if isinstance(thing, list | tuple | Mapping):

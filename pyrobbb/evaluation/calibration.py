@@ -55,9 +55,8 @@ def coverage(
     """By level, the shares of predictive draws `(S, M)` and of y `(M,)` within the draws' central intervals.
 
     The share of the draws equals the level to within one draw; for counts it is larger, as many may equal an
-    end.
-    `weights` are those of the draws, `(S,)`, and `counts` say how often each row counts, `(M,)`; by default
-    all alike.
+    end. `weights` are those of the draws, `(S,)`, and `counts` say how often each row counts, `(M,)`; by
+    default all alike.
     """
     ends = _ends(draws, [(1 + side * level) / 2 for level in LEVELS for side in (-1, 1)], weights)
     found = {}

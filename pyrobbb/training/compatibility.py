@@ -27,7 +27,7 @@ from pyrobbb._support.settings import (
     network_constants,
     network_tensors,
     own_constants,
-    tensors,
+    tensors_of_parts,
     values,
 )
 from pyrobbb.bnn import BayesianNetwork
@@ -140,17 +140,12 @@ def held(made: BayesianNetwork) -> dict[str, Any]:
 def attributes(made: BayesianNetwork) -> dict[str, Any]:
     """What no `state_dict` has: tensors; of the network plain values, and which modules are in training."""
     own = network_tensors(made.network, made.every_weight)
-    every = {f"network.{name}": value for name, value in own.items()} | _own_tensors(made)
+    every = {f"network.{name}": value for name, value in own.items()} | tensors_of_parts(made)
     found: dict[str, Any] = {name: value.detach().cpu().clone() for name, value in every.items()}
     for path, module in made.network.named_modules(prefix="network"):
         plain = {**constants(module), "training": module.training}
         found |= {f"{path}.{name}": value for name, value in plain.items()}
     return found
-
-
-def _own_tensors(made: BayesianNetwork) -> dict[str, Tensor]:
-    """Those that prior and likelihood hold, and no buffer does."""
-    return tensors(made.prior, "prior") | tensors(made.likelihood, "likelihood")
 
 
 def changed_in(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,15 +177,14 @@ def restore_attributes(made: BayesianNetwork, kept: Mapping[str, Any]) -> None:
 
     Other tensors take the places of the network's, which may be parts of the data.
     """
-    own = _own_tensors(made)
+    of_parts = tensors_of_parts(made)
     for name, value in kept.items():
-        path, _, key = name.rpartition(".")
-        if name in own:  # perhaps in a list or mapping
-            own[name].copy_(value)
-            continue
-        setattr(
-            made.get_submodule(path), key, value.to(made.device) if isinstance(value, Tensor) else copy(value)
-        )
+        if name in of_parts:  # perhaps in a list or mapping
+            of_parts[name].copy_(value)
+        else:
+            path, _, key = name.rpartition(".")
+            own = value.to(made.device) if isinstance(value, Tensor) else copy(value)
+            setattr(made.get_submodule(path), key, own)
 
 
 def data(train: Any, validation: Any = None) -> dict[str, str]:

@@ -162,12 +162,17 @@ class Net(nn.Module):
 """
 
 
-def test_a_buffer_of_ones_own_network_that_changed_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "own_centred.py").write_text(CENTRED)
+def fitted_net(module, source, tmp_path, monkeypatch):
+    """A short run, in `out`, of the class `Net` of a module with this source."""
+    (tmp_path / f"{module}.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     config = compose("mnist", ["fast=off", *TINY], folder=tmp_path / "out")
-    config.model = {"_target_": "own_centred.Net"}
-    fitted(config)
+    config.model = {"_target_": f"{module}.Net"}
+    return fitted(config)
+
+
+def test_a_buffer_of_ones_own_network_that_changed_is_refused(tmp_path, monkeypatch):
+    fitted_net("own_centred", CENTRED, tmp_path, monkeypatch)
     assert reopen(tmp_path / "out", trust=True).epoch == 2
     monkeypatch.setattr("own_centred.MEAN", 0.0)
     with pytest.raises(CheckpointError, match=r"changed: .* other values of the tensor network\.mean"):
@@ -193,11 +198,7 @@ class Net(nn.Module):
 
 
 def test_what_training_changed_of_ones_own_network_is_opened_again(tmp_path, monkeypatch):
-    (tmp_path / "own_running.py").write_text(RUNNING)
-    monkeypatch.syspath_prepend(tmp_path)
-    config = compose("mnist", ["fast=off", *TINY], folder=tmp_path / "out")
-    config.model = {"_target_": "own_running.Net"}
-    trained = fitted(config).posterior.model.network
+    trained = fitted_net("own_running", RUNNING, tmp_path, monkeypatch).posterior.model.network
     opened = reopen(tmp_path / "out", trust=True).posterior.model.network
     assert torch.equal(opened.mean, trained.mean)
     assert opened.mean.any()
