@@ -30,7 +30,7 @@ from experiments._runner.folder import reading
 from experiments._runner.study import Study
 from experiments._runner.tables import Writer, estimate, mean_sd, of_seeds, table
 from experiments.scoreboard.compare import pairs, values
-from pyrobbb._support.files import replacing
+from pyrobbb._support import checkpoint
 from pyrobbb.evaluation.metrics import classification_metrics
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.predictive import ClassPrediction
@@ -112,8 +112,7 @@ def fit(name: str, seed: int, overrides: Sequence[str], folder: Path) -> Result:
             prediction = posterior.predict(rows.x, draws=fitted.run.draws, seed=seed)
             assert isinstance(prediction, ClassPrediction)
             probs[part] = {"probs": prediction.probs, "y": rows.y}
-        with replacing(folder / "probabilities.pt") as temporary:
-            torch.save(probs, temporary)
+        checkpoint.save(folder / "probabilities.pt", probs)
         held = probs.get("validation")
         return {
             **({} if held is None else {"validation_error": classification_metrics(**held)["error"]}),
@@ -133,8 +132,8 @@ def averaged(folders: Sequence[Path]) -> Result:
     each, found = [], Result()
     for folder in folders:
         with reading(path := folder / "probabilities.pt"):
-            each.append(torch.load(path))
-    for part in each[0]:
+            each.append(checkpoint.load(path))
+    for part in each[0].keys() & {"validation", "test"}:
         probs = torch.stack([one[part]["probs"] for one in each]).mean(dim=0)
         scores = classification_metrics(probs, each[0][part]["y"])
         found |= {f"{part}_{key}": value for key, value in scores.items()}

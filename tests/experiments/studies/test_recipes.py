@@ -11,6 +11,7 @@ from experiments._runner.build import ConfigError
 from experiments._runner.compose import compose
 from experiments.studies.recipes import RECIPES, LastThird, averaged, main, ranked, report
 from paths import ROOT
+from pyrobbb._support import checkpoint
 
 
 def test_it_compares_recipes_and_keeps_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +56,7 @@ def test_restarts_average_probabilities(tmp_path: Path) -> None:
     for i, probs in enumerate(each):
         (tmp_path / str(i)).mkdir()
         part = {"probs": probs, "y": y}
-        torch.save({"validation": part, "test": part}, tmp_path / str(i) / "probabilities.pt")
+        checkpoint.save(tmp_path / str(i) / "probabilities.pt", {"validation": part, "test": part})
     found = averaged([tmp_path / "0", tmp_path / "1"])
     assert found["test_error"] == 0
     assert found["test_nll"] == pytest.approx(-float(torch.tensor([0.8, 0.55]).log().mean()))
@@ -75,9 +76,19 @@ def test_probabilities_that_cannot_be_read_name_the_folder_to_remove(
         averaged([tmp_path])
 
 
+def test_a_flipped_bit_of_probabilities_is_found(tmp_path: Path) -> None:
+    path, probs = tmp_path / "probabilities.pt", torch.tensor([[0.9, 0.1]])
+    checkpoint.save(path, {"test": {"probs": probs, "y": torch.tensor([0])}})
+    content = bytearray(path.read_bytes())
+    content[content.index(probs.numpy().tobytes())] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="its content is not what was written"):
+        averaged([tmp_path])
+
+
 def test_trained_on_every_image_only_test_scores_are_shown(tmp_path: Path) -> None:
     part = {"probs": torch.tensor([[0.9, 0.1], [0.8, 0.2]]), "y": torch.tensor([0, 1])}
-    torch.save({"test": part}, tmp_path / "probabilities.pt")
+    checkpoint.save(tmp_path / "probabilities.pt", {"test": part})
     restarts = averaged([tmp_path, tmp_path])
     assert restarts["test_error"] == 50
     row = {"test_error": 50.0, "test_nll": 0.9, "test_ece": 0.4, "free_energy": 2.0, "seconds": 1.0}
