@@ -82,7 +82,7 @@ def test_a_flipped_bit_of_probabilities_is_found(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(probs.numpy().tobytes())] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match="its content is not what was written"):
+    with pytest.raises(ConfigError, match="is not a readable checkpoint"):
         averaged([tmp_path])
 
 
