@@ -12,13 +12,14 @@ from pathlib import Path
 
 from experiments._runner.command import ended_in_a_line
 from experiments.results.claims import CLAIMS
+from experiments.results.examples import EXAMPLES
 from experiments.results.figures import FIGURES, SOURCES
 from experiments.results.records import Records, Text
 from experiments.results.tables import TABLES
 from pyrobbb._support.files import make_folder, write_json, write_text
 from pyrobbb.figures.style import save
 
-TEXTS: dict[str, Text] = {**TABLES, **CLAIMS, **SOURCES}
+TEXTS: dict[str, Text] = {**TABLES, **CLAIMS, **EXAMPLES, **SOURCES}
 MARKED = re.compile(r"(<!-- ([\w.-]+) -->)(.*?)(<!-- /\2 -->)", re.DOTALL)
 
 

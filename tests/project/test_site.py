@@ -1,47 +1,25 @@
 """The site's pages: Sphinx builds them, and the Python in tutorials and how-tos says what the page says."""
 
+import json
 import math
 import re
 from collections.abc import Callable
 from html import unescape
-from importlib.util import find_spec
 from urllib.parse import unquote
 
 import pytest
 import torch
 
+from experiments.results.examples import RECORD, blocks_of, lacks, pages, run
 from paths import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [
-    page
-    for folder in ("tutorials", "howto")
-    for page in sorted((DOCS / folder).glob("*.md"))
-    if "\n```python\n" in page.read_text(encoding="utf-8")
-]
+PAGES = pages()
 
 
-# what a block may import of an extra: without it the block is left out
-EXTRAS = {"sklearn": ("sklearn",), "onnxruntime": ("onnxruntime", "onnxscript")}
-
-
-def lacks(code):
-    """The package of an extra that a block imports and that is not installed."""
-    imported = re.findall(r"^(?:import|from) (\w+)", code, re.M)
-    needed = [name for package in imported for name in EXTRAS.get(package, ())]
-    return next((name for name in needed if find_spec(name) is None), None)
-
-
-def executed(page):
-    """The names that the page's blocks leave, run one after the other as a reader would."""
-    names: dict = {"__name__": page.stem}
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
-    if lacks(blocks[0]):
-        pytest.skip(f"{lacks(blocks[0])} is not installed")
-    for code in blocks:
-        if not lacks(code):
-            exec(compile(code, str(page), "exec"), names)
-    return names
+def worded(text):
+    """It without its numbers, which other processors and versions round otherwise, and its spaces."""
+    return re.sub(r"-?\d[\d,]*(\.\d*)?(e[+-]?\d+)?", "#", text).split()
 
 
 def contracts_hold(names):
@@ -132,9 +110,16 @@ def test_every_page_has_its_claim():
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # of torch's own, by its exporter to ONNX
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_page_s_code_does_what_it_says(page, tmp_path, monkeypatch):
+    if lacks(blocks_of(page)[0]):
+        pytest.skip(f"{lacks(blocks_of(page)[0])} is not installed")
     monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():
-        assert CLAIMS[page.stem](executed(page))
+        names, printed = run(page)
+    assert CLAIMS[page.stem](names)
+    recorded = json.loads(RECORD.read_text(encoding="utf-8"))["pages"].get(page.stem, {})
+    assert {block: worded(printed[int(block) - 1]) for block in recorded} == {
+        block: worded(text) for block, text in recorded.items()
+    }
 
 
 def links_of(text):
