@@ -45,7 +45,7 @@ def replay(program: Program, inputs: Sequence[Tensor]) -> Program:
     Raises:
         CannotRecordError: If the program looks at a tensor's value or otherwise resists.
     """
-    graph, held = lift(_drop_views(_traced(program, inputs, {})), len(inputs))
+    graph, held = lift(_mended_views(_traced(program, inputs, {})), len(inputs))
     return lambda *given: graph.forward(*given, *detached(held))
 
 
@@ -77,15 +77,21 @@ def _other_generators() -> tuple[Any, ...]:
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
 
 
-def _drop_views(graph: GraphModule) -> GraphModule:
-    """Without the operations that return their input as it is: a fifth of a step's."""
+def _mended_views(graph: GraphModule) -> GraphModule:
+    """Without the operations that return their input as it is: a fifth of a step's.
+
+    Other views become `reshape`: a real tensor may lie in memory otherwise than the fake one that was traced,
+    and a view of it is then refused.
+    """
     aten = torch.ops.aten
-    same_shape = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
+    views = (aten.view.default, aten._unsafe_view.default)
     for node in list(graph.graph.nodes):
-        unchanged = node.target in same_shape and _shape(node) == _shape(node.args[0])
+        unchanged = node.target in (*views, aten.expand.default) and _shape(node) == _shape(node.args[0])
         if unchanged or node.target is aten.detach.default:
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
+        elif node.target in views:
+            node.target = aten.reshape.default
     graph.recompile()
     return graph
 

@@ -47,6 +47,15 @@ def test_pyros_program_too(guide: str) -> None:
     case.assert_close(step, samples=2)
 
 
+def test_a_tensor_may_lie_otherwise_than_the_one_that_was_traced() -> None:
+    """The gradient of softplus behind a batch norm does: torch's fake tensors promise other strides."""
+    network = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5).eval(), nn.Softplus(), nn.Linear(5, 3))
+    case = Case(PRIORS["normal"], "normal", AUTOGUIDES["auto_diagonal_normal"], network=network)
+    step = case.step(samples=3, steps=MANY)
+    assert step.recorded
+    case.assert_close(step, samples=3)
+
+
 def test_it_sees_parameters_as_they_change() -> None:
     case = Case(PRIORS["mixture"])
     step = case.step(steps=MANY)
