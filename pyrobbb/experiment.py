@@ -250,7 +250,8 @@ class Run(Options):
             if not isinstance(model, BayesianNetwork):
                 what = text.short(model)
                 raise ValueError(f"model must return BayesianNetwork(network, prior, likelihood), not {what}")
-            if not isinstance(self.export_weights, int):  # a misspelt name: now, not after training
+            # a misspelt name: now, not after training
+            if model.sites and not isinstance(self.export_weights, int):
                 arviz_export.WeightSelection(model, self.export_weights)
             guide = self.inference.guide(model, self.guide) if model.sites else None
         options = {f.name: getattr(self, f.name) for f in fields(Options)}

@@ -254,10 +254,11 @@ class WithMask(nn.Module):
         return torch.cat([self.line(x[:, :1]), x[:, 1:]], 1)
 
 
-def test_laplace_sees_what_a_mask_leaves_in() -> None:
+def test_laplace_sees_what_a_mask_leaves_in(caplog: pytest.LogCaptureFixture) -> None:
     """The exact posterior of the rows that are left, which an output of 0 does not show."""
     x = torch.cat([X, (torch.arange(N) >= 4).float()[:, None]], 1)  # not the first rows
     y = 2 * X + 0.1
+    y[:4] = 9.0  # whatever they are
     data = from_arrays(x, y, task="regression")
     laplace = Laplace(structure="full")
     model = BayesianNetwork(WithMask(), priors.Normal(sigma=1.0), Masked())
@@ -271,6 +272,8 @@ def test_laplace_sees_what_a_mask_leaves_in() -> None:
     for i, name in enumerate(("line.weight", "line.bias")):
         assert float(found[name]) == pytest.approx(float(mean[i]), abs=2e-3)
         assert float(spread[name]) == pytest.approx(float(covariance[i, i].sqrt()), rel=2e-3)
+    assert "score such a model by its log_predictive" in caplog.text
+    assert "residuals" not in caplog.text
 
 
 def test_a_full_curvature_that_is_singular_says_so() -> None:

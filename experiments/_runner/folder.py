@@ -176,7 +176,7 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     if not path.exists():
         raise ConfigError(f"{path} is not there: the run is not finished")
     found = read_json(path)
-    if lacking := [key for key in ("epochs", "parameters") if key not in found]:
+    if lacking := [key for key in ("epochs", "parameters", "train_seconds", "device") if key not in found]:
         raise ConfigError(f"{path} is damaged (no {lacking[0]}); {again()}")
     try:
         check_numbers(found)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from experiments._runner import schema
@@ -57,12 +58,10 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
     data = run.data.load().to(device)
     first = data.train.head(1)
     chains, epoch = [], run.epochs
+    metrics = read_json(folder / "metrics.json")
     for chain in range(run.chains):
         file = folder / f"chain-{chain}.pt"
-        found = checkpoint.load_newest(file, device)
-        if found is None:
-            raise checkpoint.CheckpointError(f"{file} does not exist")
-        state, file = found
+        state, file = _state(file, device) if metrics else _newest(file, device)
         with isolated(run.seed + chain, device=device):
             model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec)).to(device)
             model.N, model.input_dtype = model.N or data.spec.N, first.x.dtype  # as a training does it
@@ -75,11 +74,29 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         compatibility.restore_attributes(model, compatibility.changed_in(state))
         epoch = min(epoch, int(state["epoch"]))
         chains.append((model, guide))
-    weights = read_json(folder / "metrics.json").get("chain_weights")
+    weights = metrics.get("chain_weights")
     rows = history.read_if_there(folder / "history.csv")
     histories = [history.History([r for r in rows if r.chain == chain]) for chain in range(run.chains)]
     posterior = Posterior(chains, histories, weights, data.columns, reach(data.train))
     return Reopened(run, data, posterior, epoch)
+
+
+def _state(file: Path, device: torch.device) -> tuple[dict[str, Any], Path]:
+    """The checkpoint of a finished run, which the numbers beside it are of: an earlier one does not do."""
+    try:
+        return checkpoint.load(file, device), file
+    except checkpoint.DamagedError as error:
+        raise checkpoint.CheckpointError(
+            f"{error}; remove {file.with_name('metrics.json')}, and the command that made it trains on to it"
+        ) from error
+
+
+def _newest(file: Path, device: torch.device) -> tuple[dict[str, Any], Path]:
+    """The newest readable checkpoint of a run that is not finished, and its file."""
+    found = checkpoint.load_newest(file, device)
+    if found is None:
+        raise checkpoint.CheckpointError(f"{file} does not exist")
+    return found
 
 
 def _here(device: Any) -> Any:

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments._runner.build import ConfigError, build, key_of
 from experiments._runner.command import command, part_of, refuse
 from experiments._runner.compose import compose
-from experiments._runner.folder import claimed, read_metrics
+from experiments._runner.folder import again, claimed, read_metrics
 from experiments._runner.reopen import check_finished, reopen
 from experiments._runner.side_by_side import train_side_by_side
 from experiments._runner.study import Outputs, Study
@@ -114,7 +114,10 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
             print(f"{config.folder}", flush=True)
             cell = {"row": name, "width": width, "seed": seed, "folder": str(config.folder)}
             metrics = _trained(config)
-            rows = history.read(Path(config.folder) / "history.csv")
+            path = Path(config.folder) / "history.csv"
+            rows = history.read(path)
+            if not rows or rows[-1].epoch != metrics["epochs"]:
+                raise ConfigError(f"{path} is cut off; {again(config.folder)}")
             curve = {
                 "epochs": [r.epoch for r in rows],
                 "validation_errors": [r.validation_error for r in rows],

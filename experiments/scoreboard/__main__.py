@@ -33,7 +33,6 @@ from experiments._runner.fit_points import Result
 from experiments.scoreboard import choose
 from experiments.scoreboard.choose import PARTS, report
 from pyrobbb._support import checks
-from pyrobbb._support.files import read_json
 
 
 def main(arguments: Sequence[str]) -> Result:
@@ -48,9 +47,7 @@ def main(arguments: Sequence[str]) -> Result:
                 raise ConfigError(f"record: {path} holds no scoreboard_*.json")
             print(choose.markdown(records))
             return records
-        record: Result = read_json(path)
-        if record.get("part") not in PARTS:
-            raise ConfigError(f"record: {path} is not a record of the scoreboard, or is not there")
+        record = choose.read_record(path)
         print(report(record))
         return record
     part = own.get("part", "regressions")

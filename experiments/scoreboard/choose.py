@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from types import ModuleType
 
+from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result
 from experiments._runner.tables import markdown as table
 from experiments.scoreboard import agreement, compare, detection, regressions
@@ -152,11 +153,19 @@ def _mean(rows: Sequence[Row], measure: str, form: str) -> str:
 
 def read(folder: Path) -> dict[str, Result]:
     """The records of a folder by part, and the larger one of regressions, if they are there."""
-    found = [read_json(path) for path in sorted(folder.glob("scoreboard_*.json"))]
+    found = [read_record(path) for path in sorted(folder.glob("scoreboard_*.json"))]
     records = {}
     for name in PARTS:
         each = [record for record in found if record["part"] == name]
         if each:
             records[name] = {**each[0], "each": each, "rows": joined([record["rows"] for record in each])}
     larger = folder / f"{LARGER}.json"
-    return records | ({LARGER: read_json(larger)} if larger.exists() else {})
+    return records | ({LARGER: read_record(larger)} if larger.exists() else {})
+
+
+def read_record(path: Path) -> Result:
+    """A record of the scoreboard; ConfigError if the file is not one."""
+    record: Result = read_json(path)
+    if record.get("part") not in PARTS or not {"rows", "budget"} <= record.keys():
+        raise ConfigError(f"record: {path} is not a record of the scoreboard, or is not there")
+    return record

@@ -138,7 +138,7 @@ def to_groups(
         groups["constant_data"]["row_weight"] = as_numpy(rows.weights)
         logger.warning(
             "the rows have weights, but log_likelihood ignores them: az.loo and az.compare count each row "
-            "once"
+            "once, and leave out one of the copies that a weight above 1 stands for, so elpd is too high"
         )
     groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
     guides: list[Any] = [guide for _, guide in posterior.chains]

@@ -110,7 +110,8 @@ def load(path: Path | str) -> Any:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is truncated, damaged, or was not written by `save`.
+        ValueError: The file is truncated, was not written by `save`, or is damaged where it has checksums:
+            variables of less than 8 kB have none.
     """
     path = Path(path)
     with path.open("rb"):  # missing, a folder, not permitted: Python's own message is the clearest

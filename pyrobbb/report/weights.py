@@ -95,6 +95,8 @@ def arviz(data: Any) -> Section | None:
             "the exact posterior, so for a mean field it leans towards the fit of the training rows, even "
             "where k is low."
         )
+        if "row_weight" in data["constant_data"]:
+            said += " Of rows that count several times it leaves out one copy, which flatters it, too."
         parts.append(Text(said))
     words = "Of the file posterior.nc: az.from_netcdf opens it, and every function of ArviZ works on it."
     return Section("In ArviZ", words, parts)

@@ -82,7 +82,7 @@ def warn_of_data(model: BayesianNetwork, guide: nn.Module, train: Split, *, tabl
         if is_masked(observed(model, first_output(model, "x", train.x))):
             logger.warning(
                 "the likelihood masks some places, which then add nothing to the log-likelihood, but metrics "
-                "and warnings about residuals count every place: score such a model by its log_predictive"
+                "count every place: score such a model by its log_predictive"
             )
         if not table:
             _warn_of_inputs(seen.x)

@@ -103,7 +103,7 @@ TOGETHER = [
     "prior=ard guide=non_centred",
     "prior=horseshoe",
     "prior=group_horseshoe guide=auto_normal",
-    "prior=deterministic model=plain_mlp",
+    "prior=deterministic model=plain_mlp export_weights=[*]",
     "guide=auto_low_rank_multivariate_normal model=gluon_as_printed model.hidden=[8,8]",
     "guide=auto_multivariate_normal model.hidden=[2]",
 ]

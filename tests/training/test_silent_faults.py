@@ -537,6 +537,7 @@ def test_weights_of_rows_are_known_to_the_file_and_said(caplog: pytest.LogCaptur
     posterior = fit(model, MeanFieldNormal, data, epochs=1, progress=None)
     groups, _ = to_groups(posterior, data, draws=3)
     assert "the rows have weights, but log_likelihood ignores them" in caplog.text
+    assert "leave out one of the copies that a weight above 1 stands for" in caplog.text
     torch.testing.assert_close(torch.as_tensor(groups["constant_data"]["row_weight"]), counts)
     assert to_arviz(posterior, data, draws=3)["constant_data"]["row_weight"].dims == ("row",)
 

@@ -116,6 +116,21 @@ def test_a_finished_run_is_opened_again(fitted, tmp_path):
         reopen(tmp_path)
 
 
+def test_the_numbers_of_a_finished_run_are_of_its_last_checkpoint_alone(fitted, tmp_path):
+    """One that is damaged is not replaced by an earlier one."""
+    folder, _ = fitted
+    for name in ("config.yaml", "metrics.json", "chain-0.pt"):
+        shutil.copy(folder / name, tmp_path)
+    shutil.copy(folder / "chain-0.pt", tmp_path / "chain-0.before.pt")
+    (tmp_path / "chain-0.pt").write_bytes((folder / "chain-0.pt").read_bytes()[:-100])
+    with pytest.raises(
+        CheckpointError, match=r"chain-0\.pt is not a readable .*remove .*metrics\.json, and the"
+    ):
+        reopen(tmp_path)
+    (tmp_path / "metrics.json").unlink()
+    assert reopen(tmp_path).epoch == 60
+
+
 def test_a_run_of_a_device_is_opened_where_there_is_none(fitted, tmp_path):
     folder, result = fitted
     shutil.copy(folder / "chain-0.pt", tmp_path)
@@ -201,6 +216,11 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, mon
     # the second time nothing is trained
     monkeypatch.setattr("pyrobbb.training.trainer.train", lambda *args: pytest.fail("trained again"))
     table1.main([*part, f"folder={tmp_path}"])
+    assert json.loads((target / "record.json").read_text())["cells"] == cells
+    curve = fits / "dropout-6-2" / "history.csv"
+    curve.write_text("".join(curve.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ConfigError, match=r"history\.csv is cut off; remove .*dropout-6-2, and the command"):
+        table1.main([*part, f"folder={tmp_path}"])
     assert json.loads((target / "record.json").read_text())["cells"] == cells
     with pytest.raises(ConfigError, match="holds a run with another configuration"):
         table1.main([*part, "rows=[sgd]", "batch_size=45", f"folder={tmp_path}"])

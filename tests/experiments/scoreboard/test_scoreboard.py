@@ -276,12 +276,20 @@ def test_a_method_is_counted_against_the_plain_network_of_its_own_record() -> No
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "or is not there"), ("{}", "is not a record of the scoreboard"), ("{", "is damaged")],
-    ids=["absent", "another's", "not JSON"],
+    [
+        (None, "or is not there"),
+        ("{}", "is not a record of the scoreboard"),
+        ('{"part": "agreement"}', "is not a record of the scoreboard"),
+        ("{", "is damaged"),
+    ],
+    ids=["absent", "another's", "cut short", "not JSON"],
 )
 def test_what_is_no_record_is_refused(tmp_path: Path, content: str | None, reason: str) -> None:
-    path = tmp_path / "record.json"
+    """By itself, or in a folder of records."""
+    path = tmp_path / "scoreboard_x.json"
     if content is not None:
         path.write_text(content)
+        with pytest.raises(ValueError, match=f"{path}.* {reason}"):
+            main([f"record={tmp_path}"])
     with pytest.raises(ValueError, match=f"{path}.* {reason}"):
         main([f"record={path}"])
