@@ -52,7 +52,8 @@ class Prediction:
     """What the posterior predicts for M inputs, from S weight draws.
 
     `log_likelihood` is log p(y | x, w_s), shape `(S, M)`, if y was given; `samples` are draws from
-    p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if requested; `y` are the targets, if given.
+    p(y | x, w_s), shape `(S, M)` or `(S, M, *K)`, if requested, where one output, and the one label of
+    `Bernoulli`, has K = 1; `y` are the targets, if given.
     """
 
     log_likelihood: Tensor | None
