@@ -46,7 +46,7 @@ def replay(program: Program, inputs: Sequence[Tensor]) -> Program:
     Raises:
         CannotRecordError: If the program looks at a tensor's value or otherwise resists.
     """
-    graph, held = lift(_as_methods(_mended_views(_traced(program, inputs, {}))), len(inputs))
+    graph, held = lift(_as_methods(_shortened(_traced(program, inputs, {}))), len(inputs))
     return lambda *given: graph.forward(*given, *detached(held))
 
 
@@ -78,23 +78,37 @@ def _other_generators() -> tuple[Any, ...]:
     return random.getstate(), kind, np.asarray(keys).tobytes(), *rest
 
 
-def _mended_views(graph: GraphModule) -> GraphModule:
-    """Without the operations that return their input as it is: a fifth of a step's.
+def _shortened(graph: GraphModule) -> GraphModule:
+    """Without the operations that return what there is already: a quarter of a step's.
 
-    Other views become `reshape`: a real tensor may lie in memory otherwise than the fake one that was traced,
-    and a view of it is then refused.
+    Views become `reshape`: a real tensor may lie in memory otherwise than the fake one that was traced, and a
+    view of it is then refused.
     """
     aten = torch.ops.aten
-    views = (aten.view.default, aten._unsafe_view.default)
     for node in list(graph.graph.nodes):
-        unchanged = node.target in (*views, aten.expand.default) and _shape(node) == _shape(node.args[0])
-        if unchanged or node.target is aten.detach.default:
-            node.replace_all_uses_with(node.args[0])
+        source = _returned(node)
+        if source is not None:
+            node.replace_all_uses_with(source)
             graph.graph.erase_node(node)
-        elif node.target in views:
+        elif node.target in (aten.view.default, aten._unsafe_view.default):
             node.target = aten.reshape.default
+    for node in reversed(graph.graph.nodes):
+        if node.target is aten.t.default and not node.users:  # the first of two
+            graph.graph.erase_node(node)
     graph.recompile()
     return graph
+
+
+def _returned(node: Any) -> Any:
+    """The node of the value that an operation returns as it is; None if it makes another."""
+    aten, source = torch.ops.aten, node.args[0] if node.args else None
+    if node.target is aten.t.default:
+        return source.args[0] if source.target is aten.t.default else None
+    if node.target in (aten.view.default, aten._unsafe_view.default, aten.expand.default):
+        return source if _shape(node) == _shape(source) else None
+    if node.target is aten.pow.Tensor_Scalar:
+        return source if node.args[1] == 1 and node.meta["val"].dtype == source.meta["val"].dtype else None
+    return source if node.target is aten.detach.default else None
 
 
 def _as_methods(graph: GraphModule) -> GraphModule:
