@@ -101,7 +101,7 @@ def _shortened(graph: GraphModule) -> GraphModule:
 
 def _returned(node: Any) -> Any:
     """The node of the value that an operation returns as it is; None if it makes another."""
-    aten, source = torch.ops.aten, node.args[0] if node.args else None
+    aten, source = torch.ops.aten, next(iter(node.args), node)
     if node.target is aten.t.default:
         return source.args[0] if source.target is aten.t.default else None
     if node.target in (aten.view.default, aten._unsafe_view.default, aten.expand.default):

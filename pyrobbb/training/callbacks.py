@@ -100,7 +100,7 @@ class EarlyStopping(Callback):
     which gather their posterior late, raise a ValueError if they are stopped before that.
 
     Args:
-        patience: Epochs without improvement after which to stop.
+        patience: Epochs of the history (`record_every`) without improvement after which to stop.
         monitor: `nll` or `error`, of the validation data.
         min_delta: How much lower than the best counts as an improvement.
 
@@ -124,7 +124,7 @@ class EarlyStopping(Callback):
         self.waited += 1
         if self.waited >= self.patience:
             view.stop(
-                f"validation {self.monitor} has not improved for {self.waited} epochs "
+                f"validation {self.monitor} has not improved for {row.epoch - self.best_epoch} epochs "
                 f"(best {self.best:.4g} in epoch {self.best_epoch})"
             )
 

@@ -160,6 +160,12 @@ def test_early_stopping_resumes_exactly(tmp_path: Path) -> None:
     assert torch.equal(found(resumed), found(whole))
 
 
+def test_early_stopping_says_epochs_where_few_are_recorded() -> None:
+    whole = training(callbacks=patient(), epochs=30, record_every=5)
+    assert "has not improved for 10 epochs" in str(whole.run().stopped)
+    assert whole.epoch == 15
+
+
 def test_in_another_training_the_same_callback_starts_afresh(tmp_path: Path) -> None:
     [stopping] = callbacks = patient()
     first = training(callbacks=callbacks, epochs=9, folder=tmp_path)
