@@ -12,7 +12,7 @@ import yaml
 from experiments._runner.tables import estimate, interval, markdown, seeds, verdict
 from experiments.paper import closed_form, regression_report, table1_report
 from experiments.reproductions.training_choices import CENTRE, GROUPS
-from experiments.results.aims import AIMS, Found, beside_published
+from experiments.results.aims import AIMS, Found
 from experiments.results.records import NOT_RUN, Record, Records, seconds_of, seeds_of, spent
 from experiments.tutorial import worked_example
 from experiments.tutorial.mnist_report import PRINTED_ENTROPY, TUTORIAL
@@ -300,16 +300,7 @@ def not_run(records: Records) -> str:
     return "\n".join(f"- {other['what']}: `python -m {other['command']}`" for other in missing)
 
 
-def of_eight(records: Records) -> str:
-    """On which UCI tables our best is ahead of the best published number, and on which level or behind."""
-    where = "eight UCI tables, of each the last of these"
-    (names,) = (aim["record"] for aim in DECLARED["aims"] if aim["where"] == where)
-    record = records.tables(names)
-    return NOT_RUN if record is None else beside_published(None, record)[0]
-
-
 CLAIMS: dict[str, Callable[[Records], str]] = {
-    "of_eight": of_eight,
     "claims": claims,
     "not_run": not_run,
     **{f"claims.{page}": partial(claims, page=page) for page in PAGES},

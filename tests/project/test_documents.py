@@ -2,6 +2,7 @@
 
 import json
 import re
+from pkgutil import resolve_name
 
 import pytest
 
@@ -19,6 +20,24 @@ DECLARED = [
 def test_every_test_file_that_a_document_names_exists(page):
     named = re.findall(r"(?:tests/)?((?:\w+/)*test_\w+\.py)", page.read_text(encoding="utf-8"))
     assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.stem
+)
+def test_no_text_follows_a_mark_that_begins_a_line(page):
+    """Such a line is a block of HTML: its Markdown would be shown as it is."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if re.match(r" {0,3}<!--.*-->\s*\S", line)] == []
+
+
+def test_every_name_of_the_api_s_page_is_where_its_page_says():
+    page = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    names = re.findall(r"\{py:(?:func|class)\}`(?:~|[^`<]*<)?([\w.]+)>?`", page)
+    assert len(names) >= 15
+    for name in names:
+        found = resolve_name(name)
+        assert f"{found.__module__}.{found.__qualname__}" == name
 
 
 def test_the_table_of_the_bound_is_that_of_its_record():

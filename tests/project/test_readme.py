@@ -88,7 +88,8 @@ def test_there_are_commands_to_test():
 
 
 def test_the_yaml_example_builds_a_run(tmp_path):
-    (text,) = blocks("yaml")
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     schema.register()
     assert yaml.safe_load(text)["name"] == "mine"
     (tmp_path / "my.yaml").write_text(text)
