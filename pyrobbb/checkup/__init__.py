@@ -116,9 +116,8 @@ def recorded(folder: Path | str) -> list[Finding]:
 def _restarts(posterior: Posterior, data: Dataset, draws: int, seed: int) -> Finding:
     """Whether restarts found the same functions."""
     if len(posterior.chains) < 2:
-        return Finding(
-            "restarts", None, R_HAT, "one chain: fit again with chains=4 to see whether restarts agree"
-        )
+        again = "fit again with chains=4 (in Python fit(make_model, ..., chains=4))"
+        return Finding("restarts", None, R_HAT, f"one chain: {again} to see whether restarts agree")
     held = data.test or data.validation or data.train
     x = held.x[scattered(len(held), POINTS).to(held.x.device)]
     drawn = function_draws(posterior, x, draws=max(draws, 100), seed=seed)
