@@ -78,7 +78,6 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
     "rho": lambda n: len(n["warm"].history.rows) == 400,
     "diagnose": lambda n: n["reached"] < n["ignoring"],
     "prune": lambda n: n["left"](n["pruned"]) == n["model"].num_weights - round(0.9 * n["model"].num_weights),
-    "fast": lambda n: len(n["posterior"].history.rows) == 100,
     "conformal": lambda n: (
         n["inside"] > 0.85  # of the conformal intervals; the posterior's is 0.43
         and ((n["own"][0] < n["y"][n["new"]]) & (n["y"][n["new"]] < n["own"][1])).float().mean() < 0.6
