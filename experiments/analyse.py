@@ -200,12 +200,13 @@ def sentence(published: str | Mapping[str, Any]) -> str:
 
 
 def _scores(scores: Mapping[str, float]) -> str:
-    """The error, that of the mean weights, and the other scores."""
+    """The error, that of the mean weights where it is another, and the other scores."""
     error = error_among(scores)
-    averaged, mean = (error.text(scores[name]) for name in (error.name, f"{error.name}_mean_weights"))
+    averaged, mean = scores[error.name], scores[f"{error.name}_mean_weights"]
+    beside = f" (mean weights {error.text(mean)})" if mean != averaged else ""  # as of a point estimate
     shown = {"nll": "NLL {:.4f} nats", "brier": "Brier {:.4f}", "ece": "ECE {:.4f}"}
     others = [form.format(scores[name]) for name, form in shown.items() if name in scores]
-    return f"{error.name} {averaged} (mean weights {mean}), {', '.join(others)}"
+    return f"{error.name} {error.text(averaged)}{beside}, {', '.join(others)}"
 
 
 def _code(code: Mapping[str, float]) -> str:

@@ -1,7 +1,6 @@
 """Fit a Bayesian neural network: `python -m experiments.run experiment=mnist prior=normal seed=3`."""
 
 import errno
-import json
 import math
 import os
 import re
@@ -89,7 +88,7 @@ def execute(
         if any(_missing(config, folder)):
             print(f"note: {error}", file=sys.stderr)  # somebody else's folder
     if not quiet:
-        print(json.dumps(metrics, indent=2) if point else analyse.report(folder))
+        print(analyse.report(folder))
         print(left, end="\n" if left else "")
     return metrics
 

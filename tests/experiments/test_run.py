@@ -159,6 +159,14 @@ def test_a_method_runs_from_the_command_and_again_at_once(name, tmp_path, capsys
     assert "figures/ (" in again
 
 
+def test_a_point_estimate_is_summed_up_as_other_runs_are(tmp_path, capsys):
+    run_module.execute(config(*TINY, "prior=deterministic", "model=plain_mlp", f"folder={tmp_path}"))
+    said = capsys.readouterr().out
+    assert "test error " in said
+    assert f"{tmp_path}: metrics.json, history.csv" in said
+    assert "mean weights" not in said
+
+
 @pytest.mark.parametrize("words", TOGETHER)
 def test_every_component_runs_for_two_epochs(words, tmp_path):
     overrides = [o for o in TINY if not ("model=linear" in words and o.startswith("model."))]
