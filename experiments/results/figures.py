@@ -1,5 +1,6 @@
 """The documents' figures, each drawn from one record, and those over many fits that no command draws."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -10,6 +11,7 @@ from experiments.paper.regret import cumulative_regret
 from experiments.reproductions import training_choices
 from experiments.results.records import NONE, Record, Text, of
 from pyrobbb.figures.style import (
+    BLACK,
     BLUE,
     CHAINS,
     GREY,
@@ -29,25 +31,25 @@ KINDS = {"standard": (BLUE, "standard split"), "gap": (ORANGE, "gap split: no tr
 
 @styled
 def bands(record: Record) -> Figure:
-    """What each method believes of one function, a panel each, and NUTS behind the others."""
+    """What each method believes of one function, a panel each, and NUTS' outline over it."""
     rows = [row for row in record["rows"] if "band" in row]
     exact = next(row for row in rows if "data" in row)
-    order = [row for row in rows if row is not exact] + [exact]
+    others = [row for row in rows if row is not exact]
     x, y = (column(key, exact["data"][key], ndim=2)[:, 0] for key in ("x", "y"))
-    figure = new_figure(2.3 * len(order), 2.9)
-    for panel, row in zip(figure.subplots(1, len(order), sharey=True), order, strict=True):
-        yardstick, band = exact["band"], row["band"]
+    height = math.ceil(len(others) / 2)
+    figure = new_figure(5, 1.1 + 2 * height)  # narrow: it can be read on a telephone
+    grid = figure.subplots(height, 2, sharex=True, sharey=True)
+    for panel, row in zip(grid.flat, others, strict=False):
+        band, outline = row["band"], exact["band"]
         panel.fill_between(band["x"], band["low"], band["high"], color=BLUE, alpha=0.25, lw=0, label="95 %")
         panel.plot(band["x"], band["median"], color=BLUE, label="median")
-        for edge in ("low", "high"):
-            name = "95 % by NUTS" if edge == "low" else None
-            panel.plot(yardstick["x"], yardstick[edge], color=GREY, lw=1, ls="--", label=name)
+        for edge, name in (("low", "95 % by NUTS"), ("high", None)):
+            panel.plot(outline["x"], outline[edge], color=BLACK, lw=1, ls="--", label=name)
         data_points(panel, x, y, "data")
         panel.set_title(row["method"])
         panel.set_xlim(min(band["x"]), max(band["x"]))
-        panel.set_xlabel("x")
-    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    caption(figure, "One network, one prior, forty points: the function by each method, and by NUTS")
+    figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    caption(figure, "The function by four methods, and by NUTS")
     return figure
 
 
