@@ -202,7 +202,7 @@ def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -
         program(None, share, torch.cat([x, x[:1]]), torch.cat([y, y[:1]]), None)
     drawn = [name for name in model.sites if name not in program.layers]
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
-    case.log(f"noise on the outputs of {len(program.layers)} weights and biases of layers{others}")
+    case.log(f"local reparameterisation of {len(program.layers)} weights and biases{others}")
     return fastest(lambda how: case.step(program, (used,), how), [*prepares, None], case.log)
 
 

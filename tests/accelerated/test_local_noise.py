@@ -298,4 +298,4 @@ def test_tied_and_recurrent_weights_are_drawn(capsys: pytest.CaptureFixture[str]
 
     lines: list[str] = []
     made(Recurrent(), values(6, features=12), estimator="local", log=lines.append)
-    assert lines[0].startswith("noise on the outputs of 2 weights and biases of layers; rnn.weight_ih_l0, ")
+    assert lines[0].startswith("local reparameterisation of 2 weights and biases; rnn.weight_ih_l0, ")
