@@ -19,9 +19,11 @@ PARTS: dict[str, ModuleType] = {  # `run` of each fits and leaves a record, `rep
     "agreement": agreement,
 }
 LARGER = "eight_tables"  # a record of regressions: fewer methods, more tables
+LONGER = "long_detection"  # a record of detection: fewer methods, more epochs
+AUROC = "auroc Fashion-MNIST"
 WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
     "plain network": ("`inference=map`", "a first answer, and what the others must beat"),
-    "ensemble of 5": ("`inference=ensemble`", "better predictions at five times the cost"),
+    "ensemble of 5": ("`inference=ensemble`", "better predictions, for several fits"),
     "dropout": ("`inference=dropout`", "a baseline"),
     "SWAG": ("`inference=swag`", "a baseline"),
     "mean field": (
@@ -64,11 +66,12 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
 def markdown(records: Mapping[str, Result]) -> str:
     """What each method is for and costs, and what it is worth: two tables from the records by part.
 
-    A method is compared with the plain network of the same record: of `LARGER` if it is there.
+    A method is compared with the plain network of the same record: of `LARGER` if it is there. The AUROC of a
+    method that no shorter record has is that of `LONGER`.
     """
     images, functions = (records.get(part, {}).get("rows", []) for part in ("detection", "agreement"))
     tables = [records[name]["rows"] for name in (LARGER, "regressions") if name in records]
-    found = [*tables, functions, images]
+    found = [*tables, functions, images, records.get(LONGER, {}).get("rows", [])]
     names = [name for name in WHEN if any(rows_of(rows, method=name) for rows in found)]
     models = [row["model"] for row in rows_of(functions, method=agreement.YARDSTICK)]
     uses, worth = [], []
@@ -82,12 +85,17 @@ def markdown(records: Mapping[str, Result]) -> str:
         if functions:
             line.append(_spreads(functions, name, models))
         if images:
-            line.append(_mean(rows_of(images, method=name), "auroc Fashion-MNIST", "{:.3f}"))
+            line.append(_told_apart(images, name, records.get(LONGER)))
         worth.append(line)
     head = ["method", "better than the plain network", "in 95 % interval", "the same within gaps"]
     head += [f"spread on {', '.join(models).replace('_', ' ')}"] if functions else []
     head += ["Fashion-MNIST, AUROC"] if images else []
-    use = ["method", "how", "take it for", "time of a fit to a small table"]
+    use = [
+        "method",
+        "how",
+        "take it for",
+        "time of a fit to a small table, as a multiple of the plain network's",
+    ]
     return "\n\n".join([table(use, uses), table(head, worth)])
 
 
@@ -146,21 +154,30 @@ def _spreads(rows: Sequence[Row], name: str, models: Sequence[str]) -> str:
     return ", ".join(f"{found[model]:.2f}" if model in found else "-" for model in models) if found else "-"
 
 
+def _told_apart(rows: Sequence[Row], name: str, longer: Result | None) -> str:
+    """AUROC; of a method that only the longer fits have, with a plain network's of that length."""
+    own = _mean(rows_of(rows, method=name), AUROC, "{:.3f}")
+    if own != "-" or longer is None or not rows_of(longer["rows"], method=name):
+        return own
+    own, plain = (_mean(rows_of(longer["rows"], method=one), AUROC, "{:.3f}") for one in (name, REFERENCE))
+    return f"{own} ({longer['budget']['epochs']} epochs; plain: {plain})"
+
+
 def _mean(rows: Sequence[Row], measure: str, form: str) -> str:
     found = values(rows, measure)
     return form.format(fmean(found)) if found else "-"
 
 
 def read(folder: Path) -> dict[str, Result]:
-    """The records of a folder by part, and the larger one of regressions, if they are there."""
+    """The records of a folder by part, and the larger and the longer one, if they are there."""
     found = [read_record(path) for path in sorted(folder.glob("scoreboard_*.json"))]
     records = {}
     for name in PARTS:
         each = [record for record in found if record["part"] == name]
         if each:
             records[name] = {**each[0], "each": each, "rows": joined([record["rows"] for record in each])}
-    larger = folder / f"{LARGER}.json"
-    return records | ({LARGER: read_record(larger)} if larger.exists() else {})
+    others = {name: folder / f"{name}.json" for name in (LARGER, LONGER)}
+    return records | {name: read_record(path) for name, path in others.items() if path.exists()}
 
 
 def read_record(path: Path) -> Result:

@@ -274,6 +274,18 @@ def test_a_method_is_counted_against_the_plain_network_of_its_own_record() -> No
     assert uses.splitlines()[-1].endswith(f"| {len('SWAG') / len('plain network'):.1f} x |")
 
 
+def test_a_method_that_only_the_longer_fits_have_is_shown_beside_the_plain_network_of_that_length() -> None:
+    def record(epochs: int, **each: float) -> dict[str, object]:
+        rows = [{"method": name.replace("_", " "), "auroc Fashion-MNIST": x} for name, x in each.items()]
+        return {"part": "detection", "budget": {"epochs": epochs}, "rows": rows}
+
+    short, longer = record(10, plain_network=0.9), record(40, plain_network=0.94, cold_mean_field=0.977)
+    _, _, worth = markdown({"detection": short, "long_detection": longer}).partition("\n\n")
+    found = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[-1] for line in worth.splitlines()}
+    assert found["plain network"] == "0.900 |"
+    assert found["cold mean field"] == "0.977 (40 epochs; plain: 0.940) |"
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
