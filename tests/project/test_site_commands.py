@@ -33,8 +33,8 @@ def given_rows(folder: Path) -> None:
 
 
 def given_table(folder: Path) -> None:
-    """What the tutorial of tables takes as given, and the file that it shows."""
-    page = (ROOT / "docs" / "tutorials" / "own-table.md").read_text(encoding="utf-8")
+    """What the page on tables takes as given, and the file that it shows."""
+    page = (ROOT / "docs" / "howto" / "table.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     (folder / "houses.yaml").write_text(shown, encoding="utf-8")
     rows = [f"{size},{'Ulm' if size % 2 else 'Bonn'},{100 + 4 * size}" for size in range(20, 80)]
