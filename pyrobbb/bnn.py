@@ -39,6 +39,10 @@ from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buff
 __all__ = ["BayesianNetwork", "Weights", "network_with"]
 
 Weights = dict[str, Tensor]  # a value for each site
+MIXED_UP = (
+    "the prior cannot take several draws of its latents at once: in its distribution(name, parameter) write "
+    "priors.beside(self.NAME, parameter), which keeps draws apart from a weight's rows"
+)
 
 
 class BayesianNetwork(Named):
@@ -154,9 +158,26 @@ class BayesianNetwork(Named):
 
     def prior_of(self, name: str) -> TorchDistribution:
         """The prior of the weight site `name`; a draw of it, if it has latent sites of its own."""
-        distribution = self.prior.for_module(name, self._buffer(name), self.owner(name))
+        parameter = self._buffer(name)
+        distribution = self.prior.for_module(name, parameter, self.owner(name))
         assert distribution is not None
+        if distribution.event_shape != parameter.shape:  # of several draws, since one was checked
+            raise ValueError(MIXED_UP)
         return distribution
+
+    def check_draws(self) -> None:
+        """Raise ValueError if the prior would take several draws of its latents for a weight's rows."""
+        if not self.other_latents:
+            return
+        # draws pass for rows where there are as many: try it with a number that no dimension has
+        dims = {n for name in self.sites for n in self._buffer(name).shape}
+        many = next(n for n in count(2) if n not in dims)
+        with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
+            try:
+                with pyro.plate("draws", many, dim=-2):
+                    self.sample_weights()
+            except RuntimeError as error:  # torch cannot broadcast them
+                raise ValueError(MIXED_UP) from error
 
     def _own_latents(self, *parts: str) -> Iterator[tuple[str, PyroModule, str]]:
         """Each `PyroSample` of these parts, prior or likelihood: its site, its module and its attribute.

@@ -14,6 +14,7 @@ from pyro.infer import ELBO, SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGr
 from torch import Tensor, nn
 
 from pyrobbb._support.optim import JointOptimizer, trained
+from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.kl_weights import Weighted, of_rows
 
 LINEAR = (Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO, TraceEnum_ELBO)  # in the log-densities
@@ -80,6 +81,9 @@ class ReferenceStep(Step):
     ) -> None:
         check_elbo(elbo, samples)
         self.elbo = _recording(elbo, samples, vectorize)
+        at_once = self.elbo.vectorize_particles and self.elbo.num_particles > 1
+        if at_once and isinstance(model, BayesianNetwork):
+            model.check_draws()
         kind = _kind(elbo)
         self.name, self.linear = kind.__name__, kind in LINEAR
         self.optimizer = optimizer

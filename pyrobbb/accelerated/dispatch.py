@@ -216,6 +216,11 @@ def _pyro(case: _Case, prepares: list[Prepare], reason: Exception) -> ProgramSte
     each = [*prepares, None] if case.first.x.is_cuda else prepares
     if not each:
         raise NotFastError(f"{reason}, and this run is too short for a recording of its program to pay")
+    if case.samples > 1 and isinstance(case.model, BayesianNetwork):
+        try:
+            case.model.check_draws()
+        except ValueError as other:
+            raise NotFastError(f"{reason}, and {other}") from other
     program = pyro_program(case.model, case.guide, every := trained(case.optimizer), case.samples)
     try:
         with case.forked(), Injected(None) as counting:

@@ -1,6 +1,8 @@
 """Priors of one's own: any distribution, fan-in by module, learned and hierarchical ones, what is refused."""
 
+import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,10 +18,13 @@ from engine_fakes import network, normal, values
 from own_priors import Hierarchical, Learned, Loose
 from pyrobbb import Posterior, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
+from pyrobbb.accelerated.agreement import gradients
+from pyrobbb.accelerated.program_step import ProgramStep
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.evaluation import arviz_export
 from pyrobbb.mean_field import MeanFieldNormal
+from step_cases import Case
 
 GAUSS = likelihoods.Normal(scale=0.5)
 
@@ -30,6 +35,19 @@ class ScaleOfEach(priors.Prior):
     def distribution(self, name: str, parameter: Tensor) -> Any:
         scale = pyro.sample(f"{name}_log_scale", dist.Normal(0.0, 1.0)).exp()
         return priors.elementwise(dist.Normal(0.0, priors.beside(scale, parameter)), parameter)
+
+
+class OneScale(pyro.nn.PyroModule, priors.Prior):
+    """A scale of all weights; `apart` says whether its draws are kept apart from a weight's rows."""
+
+    def __init__(self, apart: bool) -> None:
+        super().__init__()
+        self.apart = apart
+        self.scale = pyro.nn.PyroSample(dist.LogNormal(-1.0, 1.0))
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        scale = priors.beside(self.scale, parameter) if self.apart else self.scale
+        return dist.Normal(torch.zeros_like(parameter), scale).to_event(parameter.dim())
 
 
 class ScaleOfInputs(priors.Prior):
@@ -56,6 +74,31 @@ class LooseParameter(priors.Prior):
 
     def distribution(self, name: str, parameter: Tensor) -> Any:
         return priors.elementwise(dist.Normal(0.0, self.scale), parameter)
+
+
+MIXED_UP = r"cannot take several draws .* write priors\.beside\(self\.NAME, parameter\)"
+LINE = partial(nn.Linear, bias=False)
+
+
+@pytest.mark.parametrize(
+    ("layers", "samples"),
+    [([LINE(4, 1), LINE(1, 3)], 2), ([LINE(4, 3)], 3), ([LINE(4, 3)], 2)],
+    ids=["of one row", "as many rows", "another number"],
+)
+def test_draws_of_a_scale_are_not_taken_for_a_weights_rows(layers: list[nn.Module], samples: int) -> None:
+    """One at a time they are right: the same terms and gradients as where they are kept apart."""
+    made = {}
+    for apart in (True, False):
+        case = Case(OneScale(apart), "normal", AutoNormal, network=nn.Sequential(*layers))
+        step = case.step(samples=samples, steps=10_000)
+        assert isinstance(step, ProgramStep) == apart
+        assert bool(re.search(MIXED_UP, "".join(case.said))) == (not apart)
+        with isolated(3):
+            made[apart] = gradients(case.reference(samples), case.data, torch.randn(10_000), N=30)
+        with nullcontext() if apart else pytest.raises(ValueError, match=MIXED_UP):
+            case.reference(samples, vectorize=True)
+    for one, other in zip(made[True], made[False], strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def among(prior: priors.Prior) -> priors.Prior:

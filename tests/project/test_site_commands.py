@@ -51,7 +51,7 @@ CASES: dict[str, Case] = {
     "python -m experiments.run data=on_disk": (
         ["data.validation=50", "model.hidden=[8]", *SMALL[1:]], given_rows, "runs/run/", 0,
     ),
-    "python -m experiments.run prior=deterministic": (DIGITS, nothing, '"train_loss"', 0),
+    "python -m experiments.run prior=deterministic": (DIGITS, nothing, "runs/point: metrics.json", 0),
     "python -m experiments.run guide.init_loc": (DIGITS, nothing, "ignoring the inputs", 0),
     "torchrun --standalone": (DIGITS, nothing, "runs/mnist/", 0),
     "python -m experiments.run -m experiment=mnist prior=": (
