@@ -101,8 +101,12 @@ class PrunedGuide(nn.Module):
 
     @staticmethod
     def of(chain: tuple[BayesianNetwork, nn.Module], masks: Masks) -> PrunedGuide:
-        """That of a fitted guide, or of one that holds a sampler's draws."""
-        kind = PrunedDraws if hasattr(chain[1], "stored_draw") else PrunedGuide
+        """That of a fitted guide, or of one that holds a sampler's draws; of one pruned before, by both masks."""
+        model, guide = chain
+        if isinstance(guide, PrunedGuide):
+            both = {name: kept & masks[name] for name, kept in guide.masks.items()}
+            return PrunedGuide.of((model, guide.guide), both)
+        kind = PrunedDraws if hasattr(guide, "stored_draw") else PrunedGuide
         return kind(chain, masks)
 
     @property

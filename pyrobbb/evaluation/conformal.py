@@ -125,7 +125,8 @@ class ConformalSets(_Calibrated):
         probs = prediction.probs
         if probs.shape[1] != self.classes:
             raise ValueError(f"{self.classes} classes were calibrated, not {probs.shape[1]}")
-        inside = _class_scores(probs, self.score) <= self.quantile(level).to(probs)
+        scores = _class_scores(probs, self.score)
+        inside = scores <= self.quantile(level).to(scores)
         return inside | (probs == probs.amax(1, keepdim=True)) if self.score == "aps" else inside
 
 
@@ -135,7 +136,9 @@ def _class_scores(probs: Tensor, score: str) -> Tensor:
         return 1 - probs
     ordered = probs.sort(dim=-1, descending=True).values.contiguous()
     last = torch.searchsorted(-ordered, -probs.contiguous(), right=True) - 1  # the same for classes that tie
-    return ordered.cumsum(-1).gather(-1, last)
+    cumulative = ordered.double().cumsum(-1).clamp_max(1)
+    cumulative[..., -1] = 1  # not what rounding leaves: equal scores must tie
+    return cumulative.gather(-1, last)
 
 
 def _centre_and_scale(prediction: ValuePrediction) -> tuple[Tensor, Tensor]:

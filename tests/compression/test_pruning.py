@@ -120,6 +120,7 @@ def test_a_pruned_posterior_is_pruned_on():
     torch.testing.assert_close(
         total(twice.mean_weights()), total(pruning.prune(posterior(), 0.8).mean_weights())
     )
+    assert set(twice.chains[0][1].state_dict()) == set(once.chains[0][1].state_dict())  # which `like` reads
 
 
 def test_what_cannot_be_pruned_is_said_by_name():
@@ -374,7 +375,7 @@ def test_pruned_draws_of_a_sampler_are_saved_and_loaded(tmp_path):
     guide = EmpiricalGuide(net, 7)
     for draw in torch.randn(7, len(guide.loc), generator=torch.Generator().manual_seed(0)):
         guide.keep(draw)
-    pruned = pruning.prune(Posterior([(net, guide)]), 0.6)
+    pruned = pruning.prune(pruning.prune(Posterior([(net, guide)]), 0.3), 0.6)
     pruned.save(tmp_path)
     found = Posterior.load(tmp_path, net, lambda net: pruning.PrunedGuide.like(net, EmpiricalGuide(net, 7)))
     assert torch.equal(found.predict(X, draws=7).probs, pruned.predict(X, draws=7).probs)

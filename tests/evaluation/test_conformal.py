@@ -96,6 +96,15 @@ def test_classes_that_tie_have_the_same_score_by_aps(label: int) -> None:
     assert scores.tolist() == [[float(probs[probs >= probs[0, label]].sum())]]
 
 
+def test_all_classes_together_have_a_score_of_one_by_aps() -> None:
+    """Whatever rounding makes of their sum: a quantile of 1 leaves no class out."""
+    draw = torch.Generator().manual_seed(0)
+    probs = torch.randn(2000, 4, generator=draw).softmax(-1)
+    assert bool((probs.sum(-1) != 1).any())
+    least = calibrate(labels(probs[:60]), probs[:60].argmin(1))
+    assert least.sets(labels(probs[60:]), 0.95).all()
+
+
 def test_the_surest_rows_keep_their_class_by_aps_and_the_least_sure_lose_theirs_by_lac():
     """A classifier that is right more often than the level asks for: some scores of likeliest classes are
     beyond the quantile, by "aps" those of the surest rows."""
