@@ -101,7 +101,7 @@ class PrunedGuide(nn.Module):
 
     @staticmethod
     def of(chain: tuple[BayesianNetwork, nn.Module], masks: Masks) -> PrunedGuide:
-        """That of a fitted guide, or of one that holds a sampler's draws; of one pruned before, by both masks."""
+        """That of a fitted guide, of one with a sampler's draws, or of one pruned before, by both masks."""
         model, guide = chain
         if isinstance(guide, PrunedGuide):
             both = {name: kept & masks[name] for name, kept in guide.masks.items()}
