@@ -8,6 +8,7 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
+from pyrobbb._support import text
 from pyrobbb._support.network_checks import buffers_kept, evaluating, says_replaced
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
@@ -216,20 +217,21 @@ def _pyro(case: _Case, prepares: list[Prepare], reason: Exception) -> ProgramSte
     each = [*prepares, None] if case.first.x.is_cuda else prepares
     if not each:
         raise NotFastError(f"{reason}, and this run is too short for a recording of its program to pay")
-    if case.samples > 1 and isinstance(case.model, BayesianNetwork):
-        try:
-            case.model.check_draws()
-        except ValueError as other:
-            raise NotFastError(f"{reason}, and {other}") from other
     program = pyro_program(case.model, case.guide, every := trained(case.optimizer), case.samples)
     try:
         with case.forked(), Injected(None) as counting:
+            if case.samples > 1 and isinstance(case.model, BayesianNetwork):
+                case.model.check_draws()
             program(None, every[0].detach().new_ones(()), *case.batch, None)
         step = fastest(
             lambda how: case.step(program, (counting.used,), how), each, case.log, "Pyro's program"
         )
     except (CannotCompileError, CannotRecordError) as other:
         raise NotFastError(f"{reason}, and its program cannot be compiled or recorded: {other}") from other
+    except (RuntimeError, ValueError) as other:  # of a prior or guide for one draw at a time
+        if case.samples == 1:
+            raise
+        raise NotFastError(f"{reason}, and it takes its draws one by one: {text.reason(other)}") from other
     step.keeps_prior = False
     return step
 

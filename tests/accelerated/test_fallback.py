@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.nn import PyroModule
 from torch import nn
 
 from architectures import Chain, last
@@ -17,7 +19,8 @@ from pyrobbb.accelerated.prior_segments import NotElementwiseError, prior_segmen
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.arrays import from_arrays
 from pyrobbb.mean_field import MeanFieldNormal
-from step_cases import Looking
+from pyrobbb.svi import ReferenceStep
+from step_cases import PRIORS, Case, Looking
 
 PROGRAM = """
 from functools import partial
@@ -108,6 +111,33 @@ class OwnPrior(priors.Prior):
     def distribution(self, name: str, parameter: torch.Tensor) -> Any:
         distribution = Own(torch.zeros_like(parameter), torch.ones_like(parameter))
         return distribution.to_event(parameter.dim())
+
+
+class OneAtATime(PyroModule):
+    """A guide that shapes its draw, which several draws at once do not let it."""
+
+    def __init__(self, model: BayesianNetwork) -> None:
+        super().__init__()
+        self.shapes = {name: value.shape for name, value in model.initial().items()}
+        self.loc = nn.Parameter(torch.zeros(sum(shape.numel() for shape in self.shapes.values())))
+
+    def forward(self, *args: Any) -> dict[str, torch.Tensor]:
+        flat = pyro.sample("flat", dist.Normal(self.loc, 0.1).to_event(1), infer={"is_auxiliary": True})
+        parts = flat.split([shape.numel() for shape in self.shapes.values()])
+        each = zip(self.shapes.items(), parts, strict=True)
+        return {
+            name: pyro.sample(name, dist.Delta(part.reshape(shape), event_dim=len(shape)))
+            for (name, shape), part in each
+        }
+
+
+def test_a_guide_that_takes_one_draw_at_a_time_takes_the_slower_path() -> None:
+    """However long the run: a recording would draw all at once."""
+    case = Case(PRIORS["normal"], "normal", OneAtATime)
+    step = case.step(samples=3, steps=10_000)
+    assert isinstance(step, ReferenceStep)
+    assert "it takes its draws one by one" in case.said[0]
+    step(case.data.x, case.data.y, 0.2, 0.5)
 
 
 def test_a_distribution_that_cannot_be_rebuilt_takes_the_slower_path() -> None:
