@@ -174,10 +174,12 @@ class BayesianNetwork(Named):
         many = next(n for n in count(2) if n not in dims)
         with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
             try:
-                with pyro.plate("draws", many, dim=-2):
+                with poutine.trace() as seen, pyro.plate("draws", many, dim=-2):  # where Pyro puts particles
                     self.sample_weights()
             except RuntimeError as error:  # torch cannot broadcast them
                 raise ValueError(MIXED_UP) from error
+        if any(seen.trace.nodes[name]["fn"].batch_shape != (many, 1) for name in self.sites):
+            raise ValueError(MIXED_UP)
 
     def _own_latents(self, *parts: str) -> Iterator[tuple[str, PyroModule, str]]:
         """Each `PyroSample` of these parts, prior or likelihood: its site, its module and its attribute.

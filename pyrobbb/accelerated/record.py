@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, TensorType
+from torch import Tensor
 from torch._ops import OpOverload
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
@@ -17,6 +17,12 @@ from pyrobbb._support import text
 from pyrobbb.accelerated.fast_math import RULES
 
 Program = Callable[..., Any]
+METHODS = (  # whose arguments are those of the operation, in its order
+    "abs", "add", "addmm", "bmm", "clamp_min", "cos", "div", "exp", "expand", "log", "log1p",
+    "logsumexp", "mean", "mm", "mul", "neg", "permute", "pow", "reciprocal", "reshape", "rsqrt",
+    "sigmoid", "sin", "split_with_sizes", "sqrt", "squeeze", "sub", "sum", "t", "tanh", "transpose",
+    "unsqueeze",
+)  # fmt: skip
 
 
 class CannotRecordError(RuntimeError):
@@ -106,8 +112,6 @@ def _returned(node: Any) -> Any:
         return source.args[0] if source.target is aten.t.default else None
     if node.target in (aten.view.default, aten._unsafe_view.default, aten.expand.default):
         return source if _shape(node) == _shape(source) else None
-    if node.target is aten.pow.Tensor_Scalar:
-        return source if node.args[1] == 1 and node.meta["val"].dtype == source.meta["val"].dtype else None
     return source if node.target is aten.detach.default else None
 
 
@@ -117,12 +121,10 @@ def _as_methods(graph: GraphModule) -> GraphModule:
     They are bound to one kernel: a step of a small network spends a quarter less.
     """
     for node in list(graph.graph.nodes):
-        operation = node.target
-        if not isinstance(operation, OpOverload) or operation.namespace != "aten" or node.kwargs:
+        if not isinstance(node.target, OpOverload) or node.kwargs:  # such as alpha
             continue
-        name, arguments = operation._schema.name.removeprefix("aten::"), operation._schema.arguments
-        own = bool(arguments) and arguments[0].name == "self" and isinstance(arguments[0].type, TensorType)
-        if own and callable(getattr(Tensor, name, None)):
+        name = node.target._schema.name.removeprefix("aten::")
+        if name in METHODS and isinstance(node.args[0], Node):  # not the number of 2 ** x
             with graph.graph.inserting_before(node):
                 method = graph.graph.call_method(name, node.args)
             method.meta = dict(node.meta)

@@ -13,7 +13,7 @@ from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.agreement import gradients
 from pyrobbb.accelerated.program_step import ProgramStep
-from pyrobbb.accelerated.record import CannotRecordError, replay
+from pyrobbb.accelerated.record import METHODS, CannotRecordError, replay
 from pyrobbb.inference import MAP, NUTS, SVI, Inference, MCDropout
 from pyrobbb.svi import ReferenceStep
 from pyrobbb.training.callbacks import Callback
@@ -84,6 +84,50 @@ def test_a_training_ends_where_it_ends_without(method: Inference, monkeypatch: p
         )
         ends.append(posterior.predict(data.train.x, draws=5, seed=1).mean)
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+
+
+def every_method(x: Tensor) -> list[Tensor]:
+    """Of a square of positive numbers: one result for each of `METHODS`, which are methods of C."""
+    given: dict[str, tuple[Any, ...]] = {
+        "add": (2.0,), "addmm": (x, x), "bmm": (x[None],), "clamp_min": (0.5,), "div": (x + 1,),
+        "expand": ([2, 3, 3],), "logsumexp": ([0], True), "mean": ([1],), "mm": (x,), "mul": (x,),
+        "permute": ([1, 0],), "pow": (2,), "reshape": ([9],), "split_with_sizes": ([1, 2],), "squeeze": (0,),
+        "sub": (x,), "sum": ([-1], True), "transpose": (0, 1), "unsqueeze": (1,),
+    }  # fmt: skip
+    found = []
+    for name in METHODS:
+        assert type(getattr(Tensor, name)) is type(Tensor.add)
+        made = getattr(x[None] if name == "bmm" else x, name)(*given.get(name, ()))
+        found += [made] if isinstance(made, Tensor) else made
+    return [*found, x.sub(x, alpha=2), x.t().t(), (x**1).add_(1), 2**x, x]
+
+
+def test_every_operation_that_is_called_as_a_method_gives_the_same_bits() -> None:
+    x = torch.rand(3, 3, generator=torch.Generator().manual_seed(0))
+    for given in (x, x.flip(0) + 0.1):
+        again = given.clone()
+        for one, other in zip(every_method(given), replay(every_method, [x])(again), strict=True):
+            assert torch.equal(one, other)
+
+
+class Picks(nn.Module):
+    """Indexes by a list and by a buffer, which neither methods nor their gradients take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.tensor([2, 0, 3]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, self.places][:, [0, 2, 1]]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["inputs", "outputs"])
+def test_a_network_that_indexes_is_recorded(first: bool) -> None:
+    layers = [Picks(), nn.Linear(3, 3)] if first else [nn.Linear(4, 4), Picks()]
+    case = Case(PRIORS["normal"], "normal_learnt", network=nn.Sequential(*layers))
+    step = case.step(steps=MANY)
+    assert step.recorded
+    case.assert_close(step)
 
 
 def test_what_looks_at_a_value_is_not_recorded() -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from fnmatch import fnmatch
 from functools import partial
 from typing import Any
 
@@ -38,15 +39,16 @@ class ScaleOfEach(priors.Prior):
 
 
 class OneScale(pyro.nn.PyroModule, priors.Prior):
-    """A scale of all weights; `apart` says whether its draws are kept apart from a weight's rows."""
+    """A scale of all weights, whose draws are taken for rows in the parameters that `mixed` matches."""
 
-    def __init__(self, apart: bool) -> None:
+    def __init__(self, mixed: str) -> None:
         super().__init__()
-        self.apart = apart
+        self.mixed = mixed
         self.scale = pyro.nn.PyroSample(dist.LogNormal(-1.0, 1.0))
 
     def distribution(self, name: str, parameter: Tensor) -> Any:
-        scale = priors.beside(self.scale, parameter) if self.apart else self.scale
+        mixed = fnmatch(name, self.mixed)
+        scale = self.scale if mixed else priors.beside(self.scale, parameter)
         return dist.Normal(torch.zeros_like(parameter), scale).to_event(parameter.dim())
 
 
@@ -81,24 +83,31 @@ LINE = partial(nn.Linear, bias=False)
 
 
 @pytest.mark.parametrize(
-    ("layers", "samples"),
-    [([LINE(4, 1), LINE(1, 3)], 2), ([LINE(4, 3)], 3), ([LINE(4, 3)], 2)],
-    ids=["of one row", "as many rows", "another number"],
+    ("layers", "mixed", "samples"),
+    [
+        ([LINE(4, 1), LINE(1, 3)], "*", 2),
+        ([LINE(4, 3)], "*", 3),
+        ([LINE(4, 3)], "*", 2),
+        ([nn.Linear(4, 3)], "*.bias", 8),
+    ],
+    ids=["of one row", "as many rows", "another number", "of a bias"],
 )
-def test_draws_of_a_scale_are_not_taken_for_a_weights_rows(layers: list[nn.Module], samples: int) -> None:
+def test_draws_of_a_scale_are_not_taken_for_a_weights_rows(
+    layers: list[nn.Module], mixed: str, samples: int
+) -> None:
     """One at a time they are right: the same terms and gradients as where they are kept apart."""
-    made = {}
-    for apart in (True, False):
-        case = Case(OneScale(apart), "normal", AutoNormal, network=nn.Sequential(*layers))
+    found = []
+    for pattern in ("", mixed):
+        case = Case(OneScale(pattern), "normal", AutoNormal, network=nn.Sequential(*layers))
         step = case.step(samples=samples, steps=10_000)
-        assert isinstance(step, ProgramStep) == apart
-        assert bool(re.search(MIXED_UP, "".join(case.said))) == (not apart)
+        assert isinstance(step, ProgramStep) == (not pattern)
+        assert bool(re.search(MIXED_UP, "".join(case.said))) == bool(pattern)
         with isolated(3):
-            made[apart] = gradients(case.reference(samples), case.data, torch.randn(10_000), N=30)
-        with nullcontext() if apart else pytest.raises(ValueError, match=MIXED_UP):
+            found.append(gradients(case.reference(samples), case.data, torch.randn(10_000), N=30))
+        with pytest.raises(ValueError, match=MIXED_UP) if pattern else nullcontext():
             case.reference(samples, vectorize=True)
-    for one, other in zip(made[True], made[False], strict=True):
-        torch.testing.assert_close(one, other)
+    for apart, one_by_one in zip(*found, strict=True):
+        torch.testing.assert_close(apart, one_by_one)
 
 
 def among(prior: priors.Prior) -> priors.Prior:
