@@ -88,6 +88,8 @@ def main(only: Sequence[str]) -> None:
         raise ValueError(f"no page that shows its output is named {unknown[0]}; there are {', '.join(named)}")
     found = read_json(RECORD).get("pages", {})
     for name in only or named:
+        if (lacking := next(filter(None, map(lacks, blocks_of(named[name]))), None)) is not None:
+            raise ValueError(f"the examples of {name} need {lacking}, which is not installed")
         with TemporaryDirectory() as folder, chdir(folder), torch.random.fork_rng():
             printed = run(named[name])[1]
         found[name] = {str(block): printed[block - 1] for block in shown(named[name])}

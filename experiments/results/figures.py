@@ -1,6 +1,5 @@
 """The documents' figures, each drawn from one record, and those over many fits that no command draws."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -36,10 +35,9 @@ def bands(record: Record) -> Figure:
     exact = next(row for row in rows if "data" in row)
     others = [row for row in rows if row is not exact]
     x, y = (column(key, exact["data"][key], ndim=2)[:, 0] for key in ("x", "y"))
-    height = math.ceil(len(others) / 2)
-    figure = new_figure(5, 1.1 + 2 * height)  # narrow: it can be read on a telephone
-    grid = figure.subplots(height, 2, sharex=True, sharey=True)
-    for panel, row in zip(grid.flat, others, strict=False):
+    figure = new_figure(5, 5.1)  # narrow: it can be read on a telephone
+    grid = figure.subplots(2, 2, sharex=True, sharey=True)
+    for panel, row in zip(grid.flat, others, strict=True):
         band, outline = row["band"], exact["band"]
         panel.fill_between(band["x"], band["low"], band["high"], color=BLUE, alpha=0.25, lw=0, label="95 %")
         panel.plot(band["x"], band["median"], color=BLUE, label="median")

@@ -127,9 +127,10 @@ def test_the_page_s_code_does_what_it_says(page, tmp_path, monkeypatch):
         names, printed = run(page)
     assert CLAIMS[page.stem](names)
     recorded = json.loads(RECORD.read_text(encoding="utf-8"))["pages"].get(page.stem, {})
-    assert {block: worded(printed[int(block) - 1]) for block in recorded} == {
-        block: worded(text) for block, text in recorded.items()
-    }
+    for block, text in recorded.items():
+        code = blocks_of(page)[int(block) - 1]
+        if not lacks(code) and "verdict(" not in code:  # a check has words for what it finds
+            assert worded(printed[int(block) - 1]) == worded(text)
 
 
 def links_of(text):

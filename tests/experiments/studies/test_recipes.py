@@ -82,7 +82,7 @@ def test_a_flipped_bit_of_probabilities_is_found(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(probs.numpy().tobytes())] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match="is not a readable checkpoint"):
+    with pytest.raises(ConfigError, match=r"is not a readable checkpoint .*; remove .*, and the command"):
         averaged([tmp_path])
 
 
