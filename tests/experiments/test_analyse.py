@@ -21,6 +21,7 @@ from pyrobbb.priors import Normal as NormalPrior
 from pyrobbb.training import history
 
 X = torch.linspace(-1, 1, 8)[:, None]
+METRICS = {"epochs": 2, "parameters": 2, "train_seconds": 0.1, "device": "cpu"}
 LABELS = torch.cat([X > 0, X > 0.5], 1).long()
 
 
@@ -42,7 +43,7 @@ def test_a_function_of_one_input_is_drawn_where_y_has_a_mean(
     guide(X)  # makes its parameters
     posterior = Posterior([(model, guide)])
     arviz_io.save(to_arviz(posterior, data, draws=3), tmp_path / "posterior.nc")
-    (tmp_path / "metrics.json").write_text(json.dumps({"epochs": 2, "parameters": 2, "free_energy": 3.0}))
+    (tmp_path / "metrics.json").write_text(json.dumps({**METRICS, "free_energy": 3.0}))
     history.write(tmp_path / "history.csv", [history.Epoch(0, 1, 3.5, 2.0, 1.5, 0.1, 0.1, 1e-3, 0.25)])
     prior = {"prior": {"_target_": "pyrobbb.priors.Normal"}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(prior))
@@ -66,9 +67,7 @@ def test_captions_say_of_which_chain_and_axes_are_in_the_units_of_the_table(tmp_
         guide(X)
         chains.append((model, guide))
     arviz_io.save(to_arviz(Posterior(chains), data, draws=3), tmp_path / "posterior.nc")
-    (tmp_path / "metrics.json").write_text(
-        json.dumps({"epochs": 0, "parameters": 2, "chains": 2, "main_chain": 1})
-    )
+    (tmp_path / "metrics.json").write_text(json.dumps({**METRICS, "epochs": 0, "chains": 2, "main_chain": 1}))
     prior = {"prior": {"_target_": "pyrobbb.priors.FanInNormal"}}  # a density for each layer, not for all
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(prior))
     analyse.figures(tmp_path)
