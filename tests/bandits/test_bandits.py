@@ -240,7 +240,7 @@ def sides(make, seeds, steps, updates, path=None):
 def test_agents_learn_a_simple_bandit(make):
     games = sides(make, list(range(40)), 80, 10)
     assert games.actions[:, :6].tolist() == [[0, 1] * 3] * 40  # each action three times before it chooses
-    # by chance 0.5; one run in ten fails: over four sets of 40 0.05, sd 0.02 (Thompson), 0.07, sd 0.02 (greedy)
+    # by chance 0.5; a run in ten fails: over four sets of 40 0.05, sd 0.02 (Thompson), 0.07, sd 0.02 (greedy)
     assert games.expected[:, 40:].mean() < 0.25
     assert torch.equal(games.cumulative()[:, -1], games.expected.double().sum(1))
     assert torch.equal(games.expected, games.realised)  # nothing is left to luck here
