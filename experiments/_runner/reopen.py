@@ -61,7 +61,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
     metrics = read_json(folder / "metrics.json")
     for chain in range(run.chains):
         file = folder / f"chain-{chain}.pt"
-        state, file = _state(file, device) if metrics else _newest(file, device)
+        state, file = _state(file, device, finished=bool(metrics))
         with isolated(run.seed + chain, device=device):
             model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec)).to(device)
             model.N, model.input_dtype = model.N or data.spec.N, first.x.dtype  # as a training does it
@@ -81,21 +81,16 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
     return Reopened(run, data, posterior, epoch)
 
 
-def _state(file: Path, device: torch.device) -> tuple[dict[str, Any], Path]:
-    """The checkpoint of a finished run, which the numbers beside it are of: an earlier one does not do."""
-    try:
-        return checkpoint.load(file, device), file
-    except checkpoint.DamagedError as error:
-        raise checkpoint.CheckpointError(
-            f"{error}; remove {file.with_name('metrics.json')}, and the command that made it trains on to it"
-        ) from error
-
-
-def _newest(file: Path, device: torch.device) -> tuple[dict[str, Any], Path]:
-    """The newest readable checkpoint of a run that is not finished, and its file."""
+def _state(file: Path, device: torch.device, finished: bool) -> tuple[dict[str, Any], Path]:
+    """The newest readable checkpoint of a chain, and its file; of a finished run only the last."""
     found = checkpoint.load_newest(file, device)
     if found is None:
         raise checkpoint.CheckpointError(f"{file} does not exist")
+    if finished and found[1] != file:  # the numbers beside it are not of an earlier epoch
+        raise checkpoint.CheckpointError(
+            f"{file} is damaged or gone, and {found[1].name} is of an earlier epoch than the results; remove "
+            f"{file.with_name('metrics.json')}, and the command that made it trains the rest again"
+        )
     return found
 
 

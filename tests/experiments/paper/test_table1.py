@@ -124,7 +124,7 @@ def test_the_numbers_of_a_finished_run_are_of_its_last_checkpoint_alone(fitted, 
     shutil.copy(folder / "chain-0.pt", tmp_path / "chain-0.before.pt")
     (tmp_path / "chain-0.pt").write_bytes((folder / "chain-0.pt").read_bytes()[:-100])
     with pytest.raises(
-        CheckpointError, match=r"chain-0\.pt is not a readable .*remove .*metrics\.json, and the"
+        CheckpointError, match=r"chain-0\.pt is damaged or gone, .*remove .*metrics\.json, and the"
     ):
         reopen(tmp_path)
     (tmp_path / "metrics.json").unlink()
