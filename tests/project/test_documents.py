@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.util import find_spec
 from pkgutil import resolve_name
 
 import pytest
@@ -36,6 +37,8 @@ def test_every_name_of_the_api_s_page_is_where_its_page_says():
     names = re.findall(r"\{py:(?:func|class)\}`(?:~|[^`<]*<)?([\w.]+)>?`", page)
     assert len(names) >= 15
     for name in names:
+        if ".estimators." in name and find_spec("sklearn") is None:
+            continue
         found = resolve_name(name)
         assert f"{found.__module__}.{found.__qualname__}" == name
 

@@ -82,7 +82,9 @@ def test_a_flipped_bit_of_probabilities_is_found(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(probs.numpy().tobytes())] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"is not a readable checkpoint .*; remove .*, and the command"):
+    with pytest.raises(ConfigError, match=r"\.pt is missing or damaged .*; remove .*, and the command"):
+        ConfigError, match=r"probabilities\.pt is missing or damaged .*; remove .*, and the command"
+    ):
         averaged([tmp_path])
 
 
