@@ -133,7 +133,7 @@ def averaged(folders: Sequence[Path]) -> Result:
     for folder in folders:
         with reading(path := folder / "probabilities.pt"):
             each.append(checkpoint.load(path))
-    for part in (name for name in ("validation", "test") if name in each[0]):
+    for part in [name for name in ("validation", "test") if name in each[0]]:
         probs = torch.stack([one[part]["probs"] for one in each]).mean(dim=0)
         scores = classification_metrics(probs, each[0][part]["y"])
         found |= {f"{part}_{key}": value for key, value in scores.items()}

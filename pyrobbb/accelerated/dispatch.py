@@ -219,9 +219,9 @@ def _pyro(case: _Case, prepares: list[Prepare], reason: Exception) -> ProgramSte
         raise NotFastError(f"{reason}, and this run is too short for a recording of its program to pay")
     program = pyro_program(case.model, case.guide, every := trained(case.optimizer), case.samples)
     try:
+        if case.samples > 1 and isinstance(case.model, BayesianNetwork):
+            case.model.check_draws()
         with case.forked(), Injected(None) as counting:
-            if case.samples > 1 and isinstance(case.model, BayesianNetwork):
-                case.model.check_draws()
             program(None, every[0].detach().new_ones(()), *case.batch, None)
         step = fastest(
             lambda how: case.step(program, (counting.used,), how), each, case.log, "Pyro's program"

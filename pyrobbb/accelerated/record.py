@@ -85,7 +85,7 @@ def _other_generators() -> tuple[Any, ...]:
 
 
 def _shortened(graph: GraphModule) -> GraphModule:
-    """Without the operations that return what there is already: a quarter of a step's.
+    """Without the operations that return what there is already: a fifth of a step's.
 
     Views become `reshape`: a real tensor may lie in memory otherwise than the fake one that was traced, and a
     view of it is then refused.
@@ -101,7 +101,6 @@ def _shortened(graph: GraphModule) -> GraphModule:
     for node in reversed(graph.graph.nodes):
         if node.target is aten.t.default and not node.users:  # the first of two
             graph.graph.erase_node(node)
-    graph.recompile()
     return graph
 
 
@@ -130,7 +129,6 @@ def _as_methods(graph: GraphModule) -> GraphModule:
             method.meta = dict(node.meta)
             node.replace_all_uses_with(method)
             graph.graph.erase_node(node)
-    graph.recompile()
     return graph
 
 

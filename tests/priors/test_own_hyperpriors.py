@@ -101,6 +101,8 @@ def test_draws_of_a_scale_are_not_taken_for_a_weights_rows(
         case = Case(OneScale(pattern), "normal", AutoNormal, network=nn.Sequential(*layers))
         step = case.step(samples=samples, steps=10_000)
         assert isinstance(step, ProgramStep) == (not pattern)
+        if not pattern:  # a draw of each weight and of the scale, and nothing for the check
+            assert step.noise_shape == (samples * (case.model.num_weights + 1),)
         assert bool(re.search(MIXED_UP, "".join(case.said))) == bool(pattern)
         with isolated(3):
             found.append(gradients(case.reference(samples), case.data, torch.randn(10_000), N=30))
