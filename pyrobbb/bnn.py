@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from itertools import chain, count
-from math import prod
+from itertools import count
 from typing import Any
 
 import pyro
@@ -17,35 +16,25 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.distributions import Distribution
-from torch.func import functional_call, vmap
 
 from pyrobbb._support import checks, text
-from pyrobbb._support.chunking import out_of_memory
-from pyrobbb._support.copies import wrapped
 from pyrobbb._support.distribution_parts import applied, draw_from, own_tensors
 from pyrobbb._support.flat import without_expansion
-from pyrobbb._support.network_checks import (
-    check_event,
-    check_layers,
-    copied,
-    nothing_left,
-    take_padding,
-)
-from pyrobbb._support.random_state import Named, isolated, seed_generators
+from pyrobbb._support.network_checks import check_event, check_layers
+from pyrobbb._support.random_state import isolated, seed_generators
+from pyrobbb.functional_network import FunctionalNetwork, Weights, network_with
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import FanInNormal, Learned, Prior
-from pyrobbb.weight_sites import make_room, network_with, places, tie, tied_buffers, weights_in_order
 
 __all__ = ["BayesianNetwork", "Weights", "network_with"]
 
-Weights = dict[str, Tensor]  # a value for each site
 MIXED_UP = (
     "the prior cannot take several draws of its latents at once: in its distribution(name, parameter) write "
     "priors.beside(self.NAME, parameter), which keeps draws apart from a weight's rows"
 )
 
 
-class BayesianNetwork(Named):
+class BayesianNetwork(FunctionalNetwork):
     r"""The Pyro model :math:`p(y, w \mid x) = \prod_j P(w_j) \prod_i P(y_i \mid f_w(x_i))`.
 
     One sample site per named parameter of `network`, under the parameter's own name; one
@@ -106,16 +95,7 @@ class BayesianNetwork(Named):
                 self._priors.append(f"prior_{i}")
                 setattr(self, self._priors[-1], part)
         self.likelihood = deepcopy(likelihood)
-        self.network = copied(network)
-        self.batched = True  # until torch.vmap fails on the network
-        self._padding = take_padding(self.network)  # which row of each embedding pads, by the weights' name
-        prior_modules = [getattr(self, part) for part in self._priors]
-        # `_buffered`: the paths of the parameters, Bayesian or frozen, that are buffers now; the network may
-        # have others, such as running means, which are no weights
-        self.sites, hyper, self._buffered = make_room(self.network, self.prior, prior_modules)
-        # a site and its number of dimensions: a value has those of the draws before them (`draws_of`)
-        self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))
-        self.places = places(self.network, self.sites)
+        hyper = self._hold(network, self.prior, [getattr(self, part) for part in self._priors])
         for _, module, attribute in self._own_latents(*self._priors, "likelihood"):
             check_event(module, attribute)
         self.prior_sites = tuple(site for site, _, _ in self._own_latents(*self._priors))
@@ -123,19 +103,31 @@ class BayesianNetwork(Named):
         self.other_latents = (*self.prior_sites, *self.likelihood_sites, *hyper)
         self.latents = (*self.sites, *self.other_latents)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("prior", "likelihood") and "latents" in vars(self):
-            given = {"prior": self.prior, "likelihood": self.likelihood, name: value}
-            other = BayesianNetwork(network_with(self, self.initial()), **given)
-            differ = ", ".join(sorted({*self.latents} ^ {*other.latents}))
-            # torch puts a module in the place of another, but not the modules of which a prior is made
-            replaced = name != "prior" or self._priors == other._priors in ([], ["prior"])
-            if differ or not replaced:
-                what = f"sites (they differ in {differ})" if differ else "modules"
-                raise ValueError(
-                    f"the model's {what} were made for another {name}: build a new BayesianNetwork with it"
-                )
-        super().__setattr__(name, value)
+    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
+        """One draw of p(y, w | x); with `y`, y is observed. Its log-likelihood counts N/B times.
+
+        Without `y` the site still reads as observed, at a value drawn from the likelihood: an autoguide
+        that sees this trace must never take the prediction for a latent variable. There may then be more
+        rows than N, which count once. Without `x` only the weights are sampled, which is all a guide needs
+        to set itself up.
+        """
+        if x is not None and y is not None and len(x) > self._size():
+            raise ValueError(f"a batch of {len(x)} rows is larger than the data set, N={self.N}")
+        sampled = self.sample_weights()
+        if x is None:
+            return None
+        lead = len(self.draws_of(sampled))
+        if lead and all(w.shape[lead - 1] == 1 for w in sampled.values()):
+            # particles: Pyro left room for the data plate, one dimension of size 1; Predictive leaves none
+            sampled = {name: w.squeeze(lead - 1) for name, w in sampled.items()}
+            lead -= 1
+        distribution = self.observation(self.apply_network(sampled, x), sampled, draws=lead)
+        # a handler may give y too, as `condition` does: N counts without y as well
+        N = max(len(x), self.N or 0) if y is None else self._size()
+        with pyro.plate("data", N, subsample=x):  # Pyro takes the length alone of what stands for indices
+            with torch.no_grad():
+                value = draw_from(distribution) if y is None else self.encoded(distribution, y, lead)
+            return pyro.sample("y", distribution, obs=value)
 
     def sample_weights(self) -> Weights:
         """Sample every weight, each of shape `(*draws, *parameter.shape)`, and each `PyroSample`.
@@ -165,78 +157,6 @@ class BayesianNetwork(Named):
             raise ValueError(MIXED_UP)
         return distribution
 
-    def check_draws(self) -> None:
-        """Raise ValueError if the prior would take several draws of its latents for a weight's rows."""
-        if not self.other_latents:
-            return
-        # draws pass for rows where there are as many: try it with a number that no dimension has
-        dims = {n for name in self.sites for n in self._buffer(name).shape}
-        many = next(n for n in count(2) if n not in dims)
-        with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
-            try:
-                with poutine.trace() as seen, pyro.plate("draws", many, dim=-2):  # where Pyro puts particles
-                    self.sample_weights()
-            except RuntimeError as error:  # torch cannot broadcast them
-                raise ValueError(MIXED_UP) from error
-        if any(seen.trace.nodes[name]["fn"].batch_shape != (many, 1) for name in self.sites):
-            raise ValueError(MIXED_UP)
-
-    def _own_latents(self, *parts: str) -> Iterator[tuple[str, PyroModule, str]]:
-        """Each `PyroSample` of these parts, prior or likelihood: its site, its module and its attribute.
-
-        The sites are named here because Pyro's names begin with the model's, which differs between processes.
-        """
-        # `_modules[...]`, here and below: reading `self.network` has Pyro register its parameters
-        for part in parts:
-            for path, module in self._modules[part].named_modules(prefix=part):
-                for attribute in getattr(module, "_pyro_samples", ()):
-                    yield f"{path}.{attribute}", module, attribute
-
-    def apply_network(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """The network's output for given weights.
-
-        Shapes: weights `(*draws, *parameter.shape)` with the same `draws` for each site, `x` of
-        `(B, *features)`; returns `(*draws, B, *grid, width)`, computed by `torch.vmap` when there are draws
-        and the network allows it, draw by draw otherwise.
-
-        Raises:
-            ValueError: If the network does not return one row per row of `x`.
-        """
-        network = self.network  # outside vmap: Pyro registers its parameters on the way
-        weights = self.with_padding({name: weights[name] for name in self.sites})
-        draws = self.draws_of(weights)
-        weights = {path: weights[name] for path, name in self.places.items()}
-        if not draws:
-            return _call(network, weights, x)
-        flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
-        if self.batched:
-            try:
-                output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
-                return output.reshape(*draws, *output.shape[1:])
-            except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
-                if out_of_memory(error):
-                    raise
-        each = zip(*(w.unbind() for w in flat.values()), strict=True)
-        output = torch.stack([_call(network, dict(zip(flat, w, strict=True)), x) for w in each])
-        self.batched = False  # vmap unsupported: loop over draws from now on
-        return output.reshape(*draws, *output.shape[1:])
-
-    def draws_of(self, weights: Mapping[str, Tensor]) -> torch.Size:
-        """The leading dimensions of `weights`, before the parameters' own."""
-        if not self.sites:
-            return torch.Size()
-        name, dims = self._first
-        return weights[name].shape[: weights[name].dim() - dims]
-
-    def with_padding(self, weights: Weights, values: Weights | None = None) -> Weights:
-        """`weights` with the padding rows of embeddings from `values`, by default the initial ones."""
-        for name, row in self._padding.items():
-            if name in weights:
-                value = self._buffer(name) if values is None else values[name]
-                kept = torch.arange(len(self._buffer(name)), device=value.device) == row
-                weights = {**weights, name: torch.where(kept[:, None], value, weights[name])}
-        return weights
-
     def observation(
         self, output: Tensor, latents: Mapping[str, Tensor] | None = None, *, draws: int = 0
     ) -> TorchDistribution:
@@ -265,6 +185,106 @@ class BayesianNetwork(Named):
             with poutine.block():
                 self._observation(output[again], other, draws)
         return self._observation(output, own, draws)
+
+    def encoded(self, distribution: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
+        """`y` as `distribution` takes it; ValueError if its shape is another."""
+        y = self.likelihood.encode(y)
+        rows, event = distribution.batch_shape[draws], tuple(distribution.event_shape)
+        if len(y) != rows:
+            raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
+        if y.shape[1:] != event:
+            advice = "; an output on a grid has its width last, (B, *grid, width)" if len(event) > 1 else ""
+            if (*y.shape[1:], 1) == event:
+                advice = "; give y[..., None]"
+            raise ValueError(
+                f"{type(self.likelihood).__name__}: the network's output fits y of shape "
+                f"{(rows, *event)}, got {tuple(y.shape)}{advice}"
+            )
+        return y
+
+    def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """Log p(y_i | x_i, w) in nats, shape `(*draws, B)`; `weights` holds the likelihood's latents, too.
+
+        Raises:
+            ValueError: If x, y and the likelihood do not fit one another.
+        """
+        draws = len(self.draws_of(weights))
+        distribution = self.observation(self.apply_network(weights, x), weights, draws=draws)
+        return distribution.log_prob(self.encoded(distribution, y, draws))
+
+    def prior_draw(self) -> Weights:
+        """What `sample_weights` draws, from the prior.
+
+        Random state and outer traces are left as they were, so a second call returns the same draw.
+        """
+        with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
+            return self.sample_weights()
+
+    def priors_given(self, values: Mapping[str, Tensor]) -> dict[str, TorchDistribution]:
+        """The prior of each latent, given a value of every one."""
+        with poutine.block(), poutine.condition(data=dict(values)):
+            nodes = poutine.trace(self).get_trace().nodes
+        return {name: nodes[name]["fn"] for name in self.latents}
+
+    @property
+    def learned(self) -> list[Learned]:
+        """The priors that are learned with the posterior."""
+        return [module for module in self.modules() if isinstance(module, Learned)]
+
+    @property
+    def prior_parameters(self) -> list[nn.Parameter]:
+        """The prior's own parameters."""
+        return [parameter for part in self._priors for parameter in self._modules[part].parameters()]
+
+    @property
+    def prior_buffers(self) -> list[Tensor]:
+        """The prior's buffers, which may change in training, such as what is learned in closed form."""
+        return [buffer for part in self._priors for buffer in self._modules[part].buffers()]
+
+    def centres(self) -> dict[str, Tensor]:
+        """The network's initial values on which their priors depend, for no `state_dict` holds them.
+
+        As far as a prior reads them from `parameter`.
+        """
+        with isolated(device=self.device), poutine.block(), torch.no_grad():
+            return {name: value for name, value in self.initial().items() if self._prior_reads(name, value)}
+
+    def _prior_reads(self, name: str, value: Tensor) -> bool:
+        """Whether another value of the weight, which none of its numbers equals, has another prior."""
+        parts = []
+        for each in (value, value.abs().mul_(2).add_(1)):
+            seed_generators(0, value.device)  # a prior may draw
+            distribution = self.prior.for_module(name, each, self.owner(name))
+            parts.append([without_expansion(part) for part in own_tensors(distribution)])
+        given, other = parts
+        return len(given) != len(other) or not all(map(torch.equal, given, other))
+
+    def check_draws(self) -> None:
+        """Raise ValueError if the prior would take several draws of its latents for a weight's rows."""
+        if not self.other_latents:
+            return
+        # draws pass for rows where there are as many: try it with a number that no dimension has
+        dims = {n for name in self.sites for n in self._buffer(name).shape}
+        many = next(n for n in count(2) if n not in dims)
+        with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
+            try:
+                with poutine.trace() as seen, pyro.plate("draws", many, dim=-2):  # where Pyro puts particles
+                    self.sample_weights()
+            except RuntimeError as error:  # torch cannot broadcast them
+                raise ValueError(MIXED_UP) from error
+        if any(seen.trace.nodes[name]["fn"].batch_shape != (many, 1) for name in self.sites):
+            raise ValueError(MIXED_UP)
+
+    def _own_latents(self, *parts: str) -> Iterator[tuple[str, PyroModule, str]]:
+        """Each `PyroSample` of these parts, prior or likelihood: its site, its module and its attribute.
+
+        The sites are named here because Pyro's names begin with the model's, which differs between processes.
+        """
+        # `_modules[...]`, here and below: reading `self.network` has Pyro register its parameters
+        for part in parts:
+            for path, module in self._modules[part].named_modules(prefix=part):
+                for attribute in getattr(module, "_pyro_samples", ()):
+                    yield f"{path}.{attribute}", module, attribute
 
     def _observation(self, output: Tensor, latents: Mapping[str, Tensor], draws: int) -> TorchDistribution:
         likelihood, seen = self.likelihood, dict(latents)
@@ -300,48 +320,6 @@ class BayesianNetwork(Named):
         grid = len(given) - len(rows)
         return distribution.to_event(grid) if grid else distribution
 
-    def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
-        """One draw of p(y, w | x); with `y`, y is observed. Its log-likelihood counts N/B times.
-
-        Without `y` the site still reads as observed, at a value drawn from the likelihood: an autoguide
-        that sees this trace must never take the prediction for a latent variable. There may then be more
-        rows than N, which count once. Without `x` only the weights are sampled, which is all a guide needs
-        to set itself up.
-        """
-        if x is not None and y is not None and len(x) > self._size():
-            raise ValueError(f"a batch of {len(x)} rows is larger than the data set, N={self.N}")
-        sampled = self.sample_weights()
-        if x is None:
-            return None
-        lead = len(self.draws_of(sampled))
-        if lead and all(w.shape[lead - 1] == 1 for w in sampled.values()):
-            # particles: Pyro left room for the data plate, one dimension of size 1; Predictive leaves none
-            sampled = {name: w.squeeze(lead - 1) for name, w in sampled.items()}
-            lead -= 1
-        distribution = self.observation(self.apply_network(sampled, x), sampled, draws=lead)
-        # a handler may give y too, as `condition` does: N counts without y as well
-        N = max(len(x), self.N or 0) if y is None else self._size()
-        with pyro.plate("data", N, subsample=x):  # Pyro takes the length alone of what stands for indices
-            with torch.no_grad():
-                value = draw_from(distribution) if y is None else self.encoded(distribution, y, lead)
-            return pyro.sample("y", distribution, obs=value)
-
-    def encoded(self, distribution: TorchDistribution, y: Tensor, draws: int = 0) -> Tensor:
-        """`y` as `distribution` takes it; ValueError if its shape is another."""
-        y = self.likelihood.encode(y)
-        rows, event = distribution.batch_shape[draws], tuple(distribution.event_shape)
-        if len(y) != rows:
-            raise ValueError(f"x and y differ in length: the network gave {rows} rows, y has {len(y)}")
-        if y.shape[1:] != event:
-            advice = "; an output on a grid has its width last, (B, *grid, width)" if len(event) > 1 else ""
-            if (*y.shape[1:], 1) == event:
-                advice = "; give y[..., None]"
-            raise ValueError(
-                f"{type(self.likelihood).__name__}: the network's output fits y of shape "
-                f"{(rows, *event)}, got {tuple(y.shape)}{advice}"
-            )
-        return y
-
     def _size(self) -> int:
         if self.N is None:
             raise ValueError(
@@ -349,29 +327,19 @@ class BayesianNetwork(Named):
             )
         return self.N
 
-    def log_likelihood(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        """Log p(y_i | x_i, w) in nats, shape `(*draws, B)`; `weights` holds the likelihood's latents, too.
-
-        Raises:
-            ValueError: If x, y and the likelihood do not fit one another.
-        """
-        draws = len(self.draws_of(weights))
-        distribution = self.observation(self.apply_network(weights, x), weights, draws=draws)
-        return distribution.log_prob(self.encoded(distribution, y, draws))
-
-    def prior_draw(self) -> Weights:
-        """What `sample_weights` draws, from the prior.
-
-        Random state and outer traces are left as they were, so a second call returns the same draw.
-        """
-        with isolated(device=self.device), poutine.block(), torch.no_grad(), self._pyro_context:
-            return self.sample_weights()
-
-    def priors_given(self, values: Mapping[str, Tensor]) -> dict[str, TorchDistribution]:
-        """The prior of each latent, given a value of every one."""
-        with poutine.block(), poutine.condition(data=dict(values)):
-            nodes = poutine.trace(self).get_trace().nodes
-        return {name: nodes[name]["fn"] for name in self.latents}
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("prior", "likelihood") and "latents" in vars(self):
+            given = {"prior": self.prior, "likelihood": self.likelihood, name: value}
+            other = BayesianNetwork(network_with(self, self.initial()), **given)
+            differ = ", ".join(sorted({*self.latents} ^ {*other.latents}))
+            # torch puts a module in the place of another, but not the modules of which a prior is made
+            replaced = name != "prior" or self._priors == other._priors in ([], ["prior"])
+            if differ or not replaced:
+                what = f"sites (they differ in {differ})" if differ else "modules"
+                raise ValueError(
+                    f"the model's {what} were made for another {name}: build a new BayesianNetwork with it"
+                )
+        super().__setattr__(name, value)
 
     def __copy__(self) -> BayesianNetwork:
         """A shallow copy is a view of the same model: its parts, and their names, are shared."""
@@ -380,105 +348,14 @@ class BayesianNetwork(Named):
         return view
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> BayesianNetwork:
-        """Move or cast everything; torch keeps tied parameters tied, but not tied buffers."""
-        network = self._modules["network"]
-        tied = tied_buffers(network)
+        """Move or cast everything, the distributions of latents and the dtype of the inputs with it."""
         super()._apply(fn, recurse)
-        tie(network, tied)
         if self.input_dtype is not None:
             self.input_dtype = fn(torch.empty(0, dtype=self.input_dtype)).dtype
         for module in self.modules():  # Pyro leaves the distribution of a `PyroSample` where it is
             own = getattr(module, "_pyro_samples", {})
             own.update({k: applied(fn, v) for k, v in own.items() if isinstance(v, Distribution)})
         return self
-
-    @property
-    def device(self) -> torch.device:
-        """The device of its parameters and buffers."""
-        return next(self._tensors()).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision of the network's first parameter or buffer that is of floating point."""
-        return next(tensor.dtype for tensor in self._tensors() if tensor.is_floating_point())
-
-    @property
-    def num_weights(self) -> int:
-        """Number of Bayesian weights."""
-        return sum(value.numel() for value in self.initial().values())
-
-    @property
-    def learned(self) -> list[Learned]:
-        """The priors that are learned with the posterior."""
-        return [module for module in self.modules() if isinstance(module, Learned)]
-
-    @property
-    def prior_parameters(self) -> list[nn.Parameter]:
-        """The prior's own parameters."""
-        return [parameter for part in self._priors for parameter in self._modules[part].parameters()]
-
-    @property
-    def prior_buffers(self) -> list[Tensor]:
-        """The prior's buffers, which may change in training, such as what is learned in closed form."""
-        return [buffer for part in self._priors for buffer in self._modules[part].buffers()]
-
-    @property
-    def last_layer(self) -> list[str]:
-        """The sites of the last layer that has any, tied ones included."""
-        owner = [*self.places][-1].rpartition(".")[0]
-        there = {name for path, name in self.places.items() if path.rpartition(".")[0] == owner}
-        return [name for name in self.sites if name in there]
-
-    @property
-    def every_weight(self) -> Weights:
-        """Each weight that now lies in the network, in order: Bayesian, frozen or a point estimate."""
-        return dict(weights_in_order(self._modules["network"], self._buffered))
-
-    @property
-    def frozen(self) -> Weights:
-        """The network's frozen weights, which stay as they are."""
-        return {
-            name: value
-            for name, value in self.every_weight.items()
-            if not isinstance(value, nn.Parameter) and name not in self.places
-        }
-
-    def initial(self) -> Weights:
-        """The network's own initial value of each Bayesian parameter."""
-        return {name: self._buffer(name) for name in self.sites}
-
-    def owner(self, name: str) -> nn.Module:
-        """The module of the network that the parameter `name` belongs to."""
-        return self._modules["network"].get_submodule(name.rpartition(".")[0])
-
-    def padding(self) -> dict[str, Tensor]:
-        """The padding row of each Bayesian embedding: fixed, where the network's own value lies."""
-        return {name: self._buffer(name)[row] for name, row in self._padding.items() if name in self.sites}
-
-    def centres(self) -> dict[str, Tensor]:
-        """The network's initial values on which their priors depend, for no `state_dict` holds them.
-
-        As far as a prior reads them from `parameter`.
-        """
-        with isolated(device=self.device), poutine.block(), torch.no_grad():
-            return {name: value for name, value in self.initial().items() if self._prior_reads(name, value)}
-
-    def _prior_reads(self, name: str, value: Tensor) -> bool:
-        """Whether another value of the weight, which none of its numbers equals, has another prior."""
-        parts = []
-        for each in (value, value.abs().mul_(2).add_(1)):
-            seed_generators(0, value.device)  # a prior may draw
-            distribution = self.prior.for_module(name, each, self.owner(name))
-            parts.append([without_expansion(part) for part in own_tensors(distribution)])
-        given, other = parts
-        return len(given) != len(other) or not all(map(torch.equal, given, other))
-
-    def _tensors(self) -> Iterator[Tensor]:
-        module = self._modules["network"]
-        return chain(module.parameters(), module.buffers())
-
-    def _buffer(self, name: str) -> Tensor:
-        return self._modules["network"].get_buffer(name)
 
 
 def _same_draws(sampled: Weights, events: Mapping[str, torch.Size]) -> Weights:
@@ -503,18 +380,3 @@ def _same_draws(sampled: Weights, events: Mapping[str, torch.Size]) -> Weights:
         name: value.reshape(own[name] + events[name]).expand(draws + events[name])
         for name, value in sampled.items()
     }
-
-
-def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    # `places` names each tensor once; with `tie_weights` torch fills a module that has two paths twice, and
-    # leaves it filled
-    with nothing_left(network):
-        output = functional_call(network, dict(weights), (x,), tie_weights=False) if weights else network(x)
-    if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
-        what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise ValueError(
-            f"the network must map (B, *features) to (B, *grid, width), got {what} for B={len(x)}"
-        )
-    if output.requires_grad and not torch.is_grad_enabled() and not wrapped(output):
-        return output.detach()  # of a network that takes a gradient itself
-    return output

@@ -1,22 +1,17 @@
-"""A network's parameters make room for sample sites; drawn weights become parameters again."""
+"""A network's parameters make room for sample sites."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pyro import poutine
 from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 
-from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.network_checks import check_prior, check_rows_stay_apart, check_values
 from pyrobbb._support.random_state import isolated
 from pyrobbb.priors import Prior
-
-if TYPE_CHECKING:
-    from pyrobbb.bnn import BayesianNetwork
 
 
 def make_room(
@@ -61,7 +56,7 @@ def _replace_by_buffers(network: nn.Module, sites: Sequence[str]) -> tuple[str, 
     for path, parameter in list(network.named_parameters(remove_duplicate=False)):
         frozen = not parameter.requires_grad
         if id(parameter) in bayesian or frozen:
-            module, attribute = _owner(network, path)
+            module, attribute = owner_of(network, path)
             if attribute.removesuffix("_unconstrained") in getattr(module, "_pyro_params", ()):
                 raise ValueError(
                     f"{path!r} holds the unconstrained values of a PyroParam: make it an nn.Parameter and "
@@ -102,7 +97,7 @@ def weights_in_order(network: nn.Module, buffered: Container[str]) -> Iterator[t
                 yield name, value
 
 
-def _owner(network: nn.Module, path: str) -> tuple[nn.Module, str]:
+def owner_of(network: nn.Module, path: str) -> tuple[nn.Module, str]:
     """The module that holds what is at `path`, and its name there."""
     owner, _, attribute = path.rpartition(".")
     return network.get_submodule(owner), attribute
@@ -116,7 +111,7 @@ def _sites(
     with isolated(), poutine.block(), poutine.trace() as seen:
         for name in names:
             parameter = network.get_parameter(name).detach()
-            distribution = prior.for_module(name, parameter, _owner(network, name)[0])
+            distribution = prior.for_module(name, parameter, owner_of(network, name)[0])
             if distribution is None:
                 continue
             check_prior(name, distribution, parameter)
@@ -166,31 +161,5 @@ def tied_buffers(network: nn.Module) -> dict[str, str]:
 def tie(network: nn.Module, tied: Mapping[str, str]) -> None:
     """Make the buffers at these paths one again, as `tied_buffers` found them."""
     for path, name in tied.items():
-        module, attribute = _owner(network, path)
+        module, attribute = owner_of(network, path)
         setattr(module, attribute, network.get_buffer(name))
-
-
-def network_with(model: BayesianNetwork, weights: Mapping[str, Tensor]) -> nn.Module:
-    """An ordinary network, in evaluation mode, with the given weights as its parameters.
-
-    To train it, call `.train()`, without which its dropout stays off.
-
-    Args:
-        model: Whose architecture to use.
-        weights: One value of each site, such as `posterior.mean_weights()`, of the parameter's own shape.
-
-    Raises:
-        ValueError: If a site is missing, or a value has another shape.
-    """
-    network = own_copy(model.network)
-    made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
-    for path, name in model.places.items():
-        module, attribute = _owner(network, path)
-        shape = getattr(module, attribute).shape
-        if name not in weights or weights[name].shape != shape:
-            got = tuple(weights[name].shape) if name in weights else "nothing"
-            raise ValueError(f"weights[{name!r}] must have shape {tuple(shape)}, got {got}")
-        delattr(module, attribute)
-        parameter = made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
-        module.register_parameter(attribute, parameter)
-    return network.eval()
