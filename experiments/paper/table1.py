@@ -115,12 +115,12 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
             cell = {"row": name, "width": width, "seed": seed, "folder": str(config.folder)}
             metrics = _trained(config)
             path = Path(config.folder) / "history.csv"
-            rows = history.read(path)
-            if not rows or rows[-1].epoch != metrics["epochs"]:
+            epochs = history.read(path)
+            if not epochs or epochs[-1].epoch != metrics["epochs"]:
                 raise ConfigError(f"{path} is cut off; {again(config.folder)}")
             curve = {
-                "epochs": [r.epoch for r in rows],
-                "validation_errors": [r.validation_error for r in rows],
+                "epochs": [e.epoch for e in epochs],
+                "validation_errors": [e.validation_error for e in epochs],
             }
             cells.append(cell | {"metrics": metrics} | curve)
             print(f"  test error {metrics['test']['error']:.2f} %, {metrics['train_seconds']:.0f} s")

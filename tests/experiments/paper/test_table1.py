@@ -227,8 +227,9 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(tmp_path, capsys, mon
 
 
 def test_a_cell_of_other_data_is_refused(tmp_path, monkeypatch):
-    part = ["rows=[mixture]", "widths=[6]", "epochs=1", "draws=1", "seeds=[1]", *TINY, f"folder={tmp_path}"]
+    part = ["rows=[mixture]", "widths=[6,8]", "epochs=1", "draws=1", "seeds=[1]", *TINY, f"folder={tmp_path}"]
     table1.main(part)
+    assert {path.name for path in (tmp_path / "short").glob("mixture-*")} == {"mixture-6-1", "mixture-8-1"}
     load = Blobs.load
 
     def other(self):
