@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pyrobbb._support import checks
-from pyrobbb._support.distribution_parts import draw_from, in_double, moment, own_tensor, univariate, unmasked
+from pyrobbb._support.distribution_parts import draw_from, in_double, moment, own_tensor, unmasked
 from pyrobbb._support.quantiles import mixture_quantile, sample_quantiles
 from pyrobbb.data.arrays import row_weights
 from pyrobbb.data.columns import class_numbers
@@ -228,8 +228,8 @@ class LabelPrediction(ClassPrediction):
 class ValuePrediction(Prediction):
     """The distribution of a numeric y: an equal mixture of one distribution per weight draw.
 
-    `components` are these distributions, univariate and of batch shape `(S_i, M, *K)`, or of vectors, and of
-    event shape K then; `names` those of the targets of a table.
+    `components` are these distributions without their masks, univariate and of batch shape `(S_i, M, *K)`, or
+    of vectors, and of event shape K then; `names` those of the targets of a table.
     """
 
     components: tuple[Any, ...]
@@ -239,7 +239,7 @@ class ValuePrediction(Prediction):
 
     @classmethod
     def _average(cls, distributions: Iterable[Any]) -> dict[str, Any]:
-        return {"components": tuple(univariate(distribution) for distribution in distributions)}
+        return {"components": tuple(unmasked(distribution) for distribution in distributions)}
 
     def __repr__(self) -> str:
         shapes = [tuple(part.batch_shape) for part in self.components]

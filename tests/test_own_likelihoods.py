@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, likelihoods, priors
 from pyrobbb.accelerated.record import CannotRecordError, record
 from pyrobbb.data import from_arrays
+from pyrobbb.evaluation.crps import crps
 from pyrobbb.evaluation.sbc import simulation_based_calibration
 from pyrobbb.inference import Laplace
 from pyrobbb.likelihoods import Likelihood
@@ -284,3 +285,27 @@ def test_a_full_curvature_that_is_singular_says_so() -> None:
             model, None, from_arrays(x, y, task="regression"), inference=Laplace(structure="full"),
             epochs=1, seed=1, progress=None,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("heavy", [True, False])
+def test_a_mask_changes_nothing_of_what_a_value_is_predicted_to_be(heavy: bool) -> None:
+    """Quantiles had been those of samples, and the function of a y without a mean could not be had."""
+
+    class Values(Likelihood):
+        def __init__(self, masked: bool) -> None:
+            super().__init__()
+            self.masked = masked
+
+        def forward(self, output: Tensor) -> Any:
+            law = dist.StudentT(1.0, output, 0.3) if heavy else dist.Normal(output, 0.3)
+            return (law.mask(output < 0) if self.masked else law).to_event(1)
+
+    network, y = nn.Linear(1, 1), torch.zeros(N, 1)
+    models = (BayesianNetwork(network, priors.Normal(), Values(masked)) for masked in (True, False))
+    masked, plain = (Posterior([(model, model)]).predict(X, y, draws=5) for model in models)
+    for level in (0.5, 0.99):
+        torch.testing.assert_close(masked.interval(level), plain.interval(level), rtol=0, atol=0)
+        torch.testing.assert_close(masked.function_interval(level), plain.function_interval(level))
+    assert not torch.equal(masked.log_predictive, plain.log_predictive)
+    if not heavy:
+        assert torch.equal(crps(masked, y), crps(plain, y))

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from pyrobbb._support import text
 from pyrobbb._support.chunking import out_of_memory
+from pyrobbb._support.distribution_parts import is_masked
 from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
+from pyrobbb._support.random_state import isolated
 
 if TYPE_CHECKING:
     from pyro.distributions import TorchDistribution
@@ -42,6 +44,12 @@ def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) 
 def observed(model: BayesianNetwork, output: Tensor) -> TorchDistribution:
     """p(y | f) at these outputs, the likelihood's own latents drawn from their prior."""
     return model.observation(output, model.prior_draw() if model.other_latents else None)
+
+
+def masks_values(model: BayesianNetwork, x: Tensor) -> bool:
+    """Whether the likelihood says that some values do not count, of the first row of x."""
+    with isolated(device=model.device), evaluating(model):
+        return is_masked(observed(model, first_output(model, "x", x)))
 
 
 def blocks(rows: Tensor) -> Iterator[tuple[int, int]]:

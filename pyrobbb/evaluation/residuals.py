@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import MixtureSameFamily
 
-from pyrobbb._support.distribution_parts import in_double, is_masked, moment, on_real_line
-from pyrobbb._support.model_inputs import NonFiniteOutputError
+from pyrobbb._support.distribution_parts import in_double, moment, on_real_line
+from pyrobbb._support.model_inputs import NonFiniteOutputError, masks_values
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import scattered
 from pyrobbb.posterior import Posterior
@@ -35,14 +35,14 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any, instead:
     if model.likelihood.prediction is not ValuePrediction:
         return
     rows = train.take(scattered(len(train), ROWS))
+    if masks_values(model, rows.x):  # residuals are of every place, the noise of some
+        return
     try:
         prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
         noise = prediction.noise_std.double().square()
     except NonFiniteOutputError:
         raise
     except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
-        return
-    if any(map(is_masked, prediction.components)):  # residuals are of every place, the noise of some
         return
     scalar = all(on_real_line(part) and not part.event_shape for part in prediction.components)
     if not scalar or not bool(noise.isfinite().all()):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy
-from pyrobbb._support.distribution_parts import is_masked, on_real_line, univariate
-from pyrobbb._support.model_inputs import check_rows, first_output, observed
+from pyrobbb._support.distribution_parts import on_real_line, univariate
+from pyrobbb._support.model_inputs import check_rows, masks_values
 from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
@@ -79,7 +79,7 @@ def warn_of_data(model: BayesianNetwork, guide: nn.Module, train: Split, *, tabl
         if unused := _unused(model, train.x[:4]):
             logger.warning("%s", UNUSED.format(", ".join(unused)))
         _warn_of_probabilities(model, train.x[:20])
-        if is_masked(observed(model, first_output(model, "x", train.x))):
+        if masks_values(model, train.x):
             logger.warning(
                 "the likelihood masks some places, which then add nothing to the log-likelihood, but metrics "
                 "count every place: score such a model by its log_predictive"
