@@ -105,15 +105,18 @@ def _read(folder: Path) -> RunFolder | None:
         asked = read_config(path) if path.exists() else left.get("config", {})
         if not isinstance(asked, dict) or (folder / "result.json").exists():
             return None
-        whole = asked.keys() >= OF_A_RUN
-        if not whole and "error" not in left:
-            return None
         metrics = read_json(folder / "metrics.json")
+        lacking = sorted(OF_A_RUN - asked.keys())
+        if lacking and metrics:
+            raise ValueError(f"{path.name} is not that of a run: it lacks {lacking[0]}")
+        if lacking and "error" not in left:
+            return None
         if metrics:
             check_numbers(metrics, finite=SHOWN)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return RunFolder(folder, {}, "failed", error=f"cannot be read ({one_line(error)})")
-    config = (DEFAULTS if whole else {}) | flat(asked)  # of a run that is older than a key, what it stood for
+    # of a run that is older than a key, what it stood for
+    config = ({} if lacking else DEFAULTS) | flat(asked)
     if metrics:
         return RunFolder(folder, config, "finished", metrics)
     if "error" in left:

@@ -68,13 +68,15 @@ def read_json(path: Path | str) -> dict[str, Any]:
     """The values by name in a `.json` file; nothing if it is not there.
 
     Raises:
-        ValueError: If it is damaged.
+        ValueError: If it cannot be read, or is damaged.
     """
     path = Path(path)
     if not path.exists():
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error})") from error
     if not isinstance(content, dict):

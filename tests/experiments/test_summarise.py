@@ -221,6 +221,14 @@ def test_damaged_metrics_are_named_and_the_rest_is_shown(root, content):
     assert "best run" in said
 
 
+def test_a_finished_run_whose_configuration_was_cut_off_is_named(root):
+    path = root / "b" / "config.yaml"
+    path.write_text(path.read_text()[: path.read_text().index("optim")])
+    said = summarise.summarise(root)
+    assert "b: cannot be read (config.yaml is not that of a run: it lacks optim)" in said
+    assert "best run" in said
+
+
 def test_only_failures_are_a_summary_too(root):
     for name in ("a", "b", "d", "study"):
         shutil.rmtree(root / name)
