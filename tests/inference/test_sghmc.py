@@ -1,0 +1,80 @@
+"""SGHMC against the posterior of a linear model, and what becomes of its draws."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from exact_models import NOISE, D, N, linear, made_step
+from pyrobbb._support.random_state import isolated
+from pyrobbb.data.dataset import Dataset, Spec
+from pyrobbb.evaluation.arviz_export import to_groups
+from pyrobbb.evaluation.diagnostics import function_draws
+from pyrobbb.inference import SGHMC
+from pyrobbb.posterior import Posterior
+from pyrobbb.training.trainer import fit
+
+
+def test_sghmc_draws_from_the_exact_posterior_of_a_linear_model():
+    model, data, precision, mean = linear()
+    with isolated(0):
+        guide, step = made_step(SGHMC(lr=0.1, cycles=2, draws=150, exploring=0.1), model, data, 3000)
+        for _ in range(3000):
+            step(data.x, data.y, 1.0, 1.0)
+    assert int(guide.kept) == len(guide.stored)
+    sd = torch.linalg.inv(precision).diagonal().sqrt()
+    drawn = guide.stored
+    assert float(((drawn.mean(0) - mean) / sd).abs().max()) < 0.5  # over 20 seeds: sd 0.087
+    torch.testing.assert_close(drawn.std(0), sd, rtol=0.35, atol=0.0)  # mean 0.032, sd 0.055
+
+
+@pytest.mark.parametrize(("B", "lr"), [(5, 0.02), (5, 1e-3), (N, 0.1)])
+def test_sghmc_says_by_how_much_the_noise_of_minibatches_widens_its_draws(B, lr, caplog):
+    model, data, _, mean = linear()
+    model.network.weight.data.copy_(mean)
+    steps, draws, friction = 800, 400, 0.1
+    method = SGHMC(lr=lr, friction=friction, cycles=1, draws=draws, exploring=0.5)
+    whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    options = {"epochs": steps * B // N, "batch_size": B, "seed": 1, "fast": "eager", "progress": None}
+    guide = fit(model, None, whole, inference=method, **options).chains[0][1]
+    each = data.x * (data.y - data.x @ guide.stored.T).T[..., None] / NOISE**2  # gradients of each row
+    V = N**2 / B * each.var(1).mean(1) * (1 - B / N)
+    rates = [lr / N * (math.cos(math.pi * k / steps) + 1) / 2 for k in range(steps - draws, steps)]
+    excess = float((torch.tensor(rates) * V).mean()) / (2 * friction)
+    assert float(guide.excess.mean()) == pytest.approx(excess, rel=0.5)  # sd 0.08
+    said = f"about {(1 + float(guide.excess.mean())) ** 0.5:.1f} times too large"
+    assert (said in caplog.text) is (lr == 0.02)
+
+
+def test_a_sampler_s_posterior_is_its_chain():
+    model, data, _, _ = linear()
+    guides = []
+    for start in (0.0, 5.0):  # a chain that drifts: every draw above the one before
+        guide = SGHMC(cycles=2, draws=5).guide(model, None)
+        for i in range(10):
+            guide.keep(torch.full((D,), start + i))
+        guides.append(guide)
+    posterior = Posterior([(model, guide) for guide in guides])
+    assert sorted(posterior.draw(10)["weight"][:, 0, 0].tolist()) == list(range(10))
+    few = sorted(posterior.draw(4)["weight"][:, 0, 0].tolist())
+    assert min(b - a for a, b in pairwise(few)) >= 1  # spread over the chain, none twice
+    assert few[0] <= 2
+    assert few[-1] >= 7
+    whole = Dataset("linear", data, Spec(N, (D,), 1, "regression"))
+    groups, _ = to_groups(posterior, whole, draws=10, weights=3)
+    for c, start in enumerate((0.0, 5.0)):
+        drawn = groups["posterior"]["weight"][c, :, 0]
+        np.testing.assert_array_equal(drawn, start + np.arange(10))
+        each = [model.log_likelihood({"weight": torch.full((1, D), float(w))}, data.x, data.y) for w in drawn]
+        np.testing.assert_allclose(groups["log_likelihood"]["y"][c], torch.stack(each), rtol=1e-5, atol=1e-5)
+    f = function_draws(posterior, data.x[:1], draws=10)[..., 0]
+    slope = float(data.x[0].sum())
+    np.testing.assert_allclose(f[0, :, 0], slope * np.arange(10), rtol=1e-5, atol=1e-5)
+
+
+def test_the_last_cycle_of_sghmc_keeps_no_draw_from_before_its_noise():
+    model, data, *_ = linear()
+    with pytest.raises(ValueError, match="leave 14 to the last, too few with noise for its 10 draws"):
+        made_step(SGHMC(cycles=30, draws=10), model, data, 1000)
