@@ -39,7 +39,8 @@ $(VENV)/.ray: $(READY)
 test-extras: $(VENV)/.extras $(VENV)/.ray ## the tests of what is an extra, with the packages themselves
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/training/test_loggers.py tests/experiments/test_callbacks.py \
 	  tests/experiments/test_sweep.py \
-	  tests/test_estimators.py tests/evaluation/test_export.py tests/data/test_frames.py tests/data/test_columns.py tests/data/test_tables.py \
+	  tests/test_estimators.py tests/evaluation/test_export.py \
+	  tests/data/test_frames.py tests/data/test_columns.py tests/data/test_tables.py \
 	  tests/project/test_browser.py tests/project/test_site.py
 
 lint: $(READY) ## format, style, types and the arrows between the rooms
