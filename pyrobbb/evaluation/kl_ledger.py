@@ -88,8 +88,9 @@ def kl_ledger(
             for name in model.sites:
                 base = univariate(prior[name]["fn"])
                 if isinstance(base, ScaleMixtureNormal):
-                    share = 1 - base.spike_probability(prior[name]["value"]).mean()
-                    slab.setdefault(name, []).append(float(share))
+                    spike = base.spike_probability(prior[name]["value"])
+                    wide = torch.where(base.sigma1 < base.sigma2, spike, 1 - spike)  # learned past the other
+                    slab.setdefault(name, []).append(float(wide.mean()))
     loc, scale = moments((model, guide))
     signal = {name: int((loc[name].abs() > scale[name]).sum()) for name in model.sites}
     return {

@@ -102,6 +102,18 @@ def test_weights_beyond_the_spike_belong_to_the_slab():
     assert entry.informative == 6
 
 
+def test_the_slab_is_the_wider_component_also_where_learning_changed_their_order():
+    shares = []
+    for first, second in ((0.5, 0.1), (0.1, 0.5)):
+        prior = priors.Learned(priors.ScaleMixture(pi=0.5, sigma1=0.5, sigma2=0.1))
+        posterior = made(lambda m: MeanFieldNormal(m, init_rho=-9.0), prior)
+        for group in posterior.model.learned[0].groups.values():
+            group.sigma1.fill_(first)
+            group.sigma2.fill_(second)
+        shares.append(kl_ledger(posterior)["0.weight"].slab)
+    assert shares[0] == pytest.approx(shares[1], abs=1e-6)
+
+
 def in_two_parts(first, second):
     """A guide of the first layer beside one of the others."""
 
