@@ -373,9 +373,9 @@ class Chain:
 
     def learn_prior(self, i: int) -> None:
         """Update the priors that are learned in closed form, if it is time after step i, counted from 0."""
-        steps = self.epoch * self.M + i + 1
+        steps, last = self.epoch * self.M + i + 1, self.epochs * self.M
         for prior in self.learned:
-            if steps % prior.every == 0:  # the same draws in all processes, and when resumed
+            if steps % min(prior.every, last) == 0:  # the same draws in all processes, and when resumed
                 with isolated(mixed_seed(self.seed, steps), device=self.device):
                     prior.update(self.model, self.guide)
 

@@ -283,6 +283,13 @@ def test_it_stands_beside_a_hierarchical_prior_whose_guide_knows_no_moments() ->
     assert all(float(value) != 1.0 for value in learned.values())
 
 
+def test_fits_of_fewer_steps_than_an_update_takes_learn_too() -> None:
+    data = classes(12)
+    prior = priors.Learned(priors.Normal(sigma=5.0), every=20)
+    posterior = fit(*classifier(data, prior=prior), data, epochs=3, batch_size=6, device="cpu", progress=None)
+    assert all(value < 4.0 for value in learned(posterior.model).values())
+
+
 def test_restarts_learn_their_own_priors() -> None:
     """Chains with learned priors are not batched: each ends as it would alone."""
     data = classes(12)
