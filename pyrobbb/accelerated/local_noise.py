@@ -90,7 +90,10 @@ class LocalNoise(TorchFunctionMode):
         result = func(*args, **kwargs)
         # without a gradient, too: a norm of the loc is not that of a draw
         if any(isinstance(part, Tensor) and part.is_floating_point() for part in tree_leaves(result)):
-            raise NotFastError(f"the network uses {ours[0]!r} in {getattr(func, '__name__', func)}")
+            name = getattr(func, "__name__", func)
+            if name == "__get__":  # of a property, such as T
+                name = func.__self__.__name__
+            raise NotFastError(f"the network uses {ours[0]!r} in {name}")
         return result
 
     def _layer(

@@ -73,8 +73,10 @@ def prior_segments(sites: Mapping[str, Any], live: Sequence[Tensor] = ()) -> lis
         parameters = {}
         for key in base.arg_constraints:
             value = getattr(base, key, None)
-            if not isinstance(value, Tensor) or value.requires_grad:
-                raise NotElementwiseError(f"the prior of {name!r} has no constant parameter {key!r}")
+            if not isinstance(value, Tensor):
+                raise NotElementwiseError(f"the prior of {name!r} holds no tensor {key!r}")
+            if value.requires_grad:
+                raise NotElementwiseError(f"the prior of {name!r} has its {key} trained by gradients")
             parameters[key] = value.expand(shape)
         try:
             check_rebuilt(f"the prior of {name!r}, {type(base).__name__},", base)

@@ -61,6 +61,11 @@ class Joined(nn.Module):
         return F.linear(x, torch.cat([self.inner.weight, self.other.weight]))
 
 
+class Turned(Bare):
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.inner.weight.T + self.inner.bias
+
+
 class Parted(Bare):
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([F.linear(x, part) for part in self.inner.weight.chunk(2)], 1) + self.inner.bias
@@ -194,6 +199,7 @@ def test_it_trains_compiled_as_uncompiled() -> None:
         (Twice(), "uses 'inner.bias' more than once"),
         (Bare(), "uses 'inner.(weight|bias)' in"),
         (Joined(), "uses 'inner.weight' in cat"),
+        (Turned(), "uses 'inner.weight' in T"),
         (Parted(), "uses 'inner.weight' in chunk"),
         (Reshaped(), r"the layer of 'inner.weight' is called on 24 rows instead of 6"),
     ],
