@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import (
     KNOWN,
+    LONGEST,
     NOT_OF_THE_RUN,
     ConfigError,
     changes,
@@ -38,10 +40,12 @@ folder=F says where the results go, otherwise to a folder of runs/ named after t
 change; the same command again resumes where it stopped."""
 
 
-def some(key: str, values: Sequence[object]) -> None:
-    """ConfigError if a list is empty of which the experiment needs at least one."""
-    if not values:
+def some(key: str, values: Sequence[object], *, least: int = 1) -> None:
+    """ConfigError if a list has fewer values than the experiment needs, or one twice, which counts once."""
+    if len(values) < least:
         raise ConfigError(f"{key}: must name at least one, got []")
+    if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+        raise ConfigError(f"{key}: {twice[0]} is named twice")
 
 
 def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
@@ -62,8 +66,8 @@ def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
         raise ConfigError(innermost(error)) from error
     assert isinstance(chosen, kind)
     for key in map(key_of, own):
-        if isinstance(value := getattr(chosen, key), list) and "empty" not in every_field[key].metadata:
-            some(key, value)
+        if isinstance(value := getattr(chosen, key), list):
+            some(key, value, least=0 if "empty" in every_field[key].metadata else 1)
     return chosen, [a for a in arguments if a not in own]
 
 
@@ -83,9 +87,16 @@ def part_of(asked: object, whole: object, keys: Sequence[str]) -> str:
     """`rows=sgd+mixture,seeds=1`: how a part of a study differs from the whole in `keys`, as a folder's name.
 
     Tables and figures of a part go there, so that those of the whole stay; the fits themselves are shared.
+    Lists that are too long for a name are counted, beside a few digits of their hash: `methods=17,0fe1c2`.
     """
     lists = {key: (list(getattr(asked, key)), list(getattr(whole, key))) for key in keys}
-    return ",".join(f"{key}={'+'.join(map(str, own))}" for key, (own, every) in lists.items() if own != every)
+    parts = {key: own for key, (own, every) in lists.items() if own != every}
+    name = ",".join(f"{key}={'+'.join(map(str, own))}" for key, own in parts.items())
+    name = name.replace("/", "_").replace(" ", "")
+    if len(name.encode()) <= LONGEST:
+        return name
+    counts = (f"{key}={len(own)}" for key, own in parts.items())
+    return ",".join([*counts, sha256(name.encode()).hexdigest()[:6]])
 
 
 def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from matplotlib.figure import Figure
 
+from experiments._runner.build import key_of
 from experiments._runner.command import part_of, place, refuse, settings
 from experiments._runner.record import command_line, write_record
 from pyrobbb._support import checks
@@ -41,12 +42,13 @@ class Study(Generic[S]):
     Args:
         module: As it is started, `python -m MODULE`.
         name: Of its folder in `runs/`; `{preset}` stands for the setting of that name.
-        settings: The dataclass of its own settings; one named `quick` shrinks the runs to `small`.
+        settings: The dataclass of its own settings; one named `quick` shrinks the study.
         sets: Keys of a run that the study sets itself, and refuses.
         instead: What to use instead of them.
         parts: Settings that choose a part of the study: its tables and figures have a folder within.
         named: Settings that change the fits, so that another value means another folder.
         small: The overrides of `quick=true`.
+        quick: Its settings, where they are not given.
         choices: What some settings may name: one of these, or a list of some.
         counts: Settings that are whole numbers of at least 1.
     """
@@ -59,6 +61,7 @@ class Study(Generic[S]):
     parts: Sequence[str] = ()
     named: Sequence[str] = ()
     small: Sequence[str] = SMALL
+    quick: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     counts: Sequence[str] = ()
 
@@ -71,6 +74,10 @@ class Study(Generic[S]):
         for key in self.counts:
             checks.count(key, getattr(chosen, key))
         usual, quick = self.settings(), getattr(chosen, "quick", False)
+        for key, value in self.quick.items() if quick else ():
+            usual = replace(usual, **{key: value})  # type: ignore[type-var]
+            if key not in map(key_of, arguments):
+                chosen = replace(chosen, **{key: value})  # type: ignore[type-var]
         default = f"runs/{self.name}".format(**vars(chosen)) + ("/quick" if quick else "")
         differing = (key for key in self.named if getattr(chosen, key) != getattr(usual, key))
         changed = [f"{key}={getattr(chosen, key)}" for key in differing]

@@ -117,9 +117,10 @@ STUDY = Study(
     Settings,
     sets=("data", "model", "prior", "likelihood", "epochs", "chains", "draws"),
     instead="say models=[...], methods=[...] or steps=N",
-    parts=("models",),
+    parts=("models", "methods"),
     named=("steps", "chains", "draws"),
     small=("inference.warmup=5", "inference.draws=10"),
+    quick={"models": ["six_points"], "steps": 300, "chains": 2, "draws": 10},
     choices={"models": MODELS, "methods": methods.METHODS},
     counts=("steps", "chains", "draws"),
 )
@@ -201,8 +202,6 @@ def pooled(f: np.ndarray) -> np.ndarray:
 def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
     """Fit what is missing; the record so far is kept after each method."""
     chosen, words, out = STUDY.begin(arguments)
-    if chosen.quick:
-        chosen.models, chosen.steps, chosen.chains, chosen.draws = ["six_points"], 300, 2, 10
     if YARDSTICK not in chosen.methods:
         raise ConfigError(f"methods: {YARDSTICK} is the yardstick, and must be among them")
     rows: list[Row] = []

@@ -80,9 +80,10 @@ STUDY = Study(
     Settings,
     sets=("seed", "model", "prior", "likelihood", "chains"),
     instead="say networks=[...], methods=[...] or seeds=[...]",
-    parts=("networks", "seeds"),
+    parts=("networks", "methods", "seeds"),
     named=("epochs", "draws", "images", "trials"),
     small=(),
+    quick={"networks": ["2x400"], "seeds": [1, 2], "epochs": 2, "draws": 3},
     choices={"networks": NETWORKS, "methods": methods.METHODS},
     counts=("epochs", "draws", "images", "trials"),
 )
@@ -167,8 +168,6 @@ def measured(
 def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
     """Fit what is missing; the record so far is kept after each seed of a network."""
     chosen, words, out = STUDY.begin(arguments)
-    if chosen.quick:
-        chosen.networks, chosen.seeds, chosen.epochs, chosen.draws = ["2x400"], [1, 2], 2, 3
     rows: list[Row] = []
     budget = {
         "epochs": chosen.epochs,

@@ -77,9 +77,16 @@ STUDY = Study(
     Settings,
     sets=("data", "model", "prior", "likelihood", "inference", "epochs", "chains", "draws"),
     instead="say tables=[...], methods=[...] or steps=N",
-    parts=("tables", "splits", "gaps"),  # the names of all methods are too long for a folder
+    parts=("tables", "splits", "gaps", "methods"),
     named=("network", "noises", "steps", "trials", "draws"),
     small=(),
+    quick={
+        "splits": [0, 1],
+        "steps": 40,
+        "trials": 2,
+        "draws": 5,
+        "methods": [name for name in methods.METHODS if name != "NUTS"],
+    },
     choices={"network": NETWORKS, "noises": NOISES, "tables": KNOWN, "methods": methods.METHODS},
     counts=("steps", "trials", "draws"),
 )
@@ -113,7 +120,7 @@ class Place:
 def places(chosen: Settings) -> Iterator[Place]:
     """Every table's first split before any table's second."""
     if chosen.quick:
-        yield from (Place("sine", "standard", split) for split in chosen.splits[:2])
+        yield from (Place("sine", "standard", split) for split in chosen.splits)
         return
     for kind, key in KINDS.items():
         for split in getattr(chosen, key):
@@ -220,9 +227,6 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
 def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
     """Fit what is missing; the record so far is kept after each split of a table."""
     chosen, words, out = STUDY.begin(arguments)
-    if chosen.quick:
-        chosen.steps, chosen.trials, chosen.draws = 40, 2, 5
-        chosen.methods = [name for name in chosen.methods if name != "NUTS"]
     rows: list[Row] = []
     everywhere = list(places(chosen))
     if not everywhere:

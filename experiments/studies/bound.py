@@ -13,7 +13,7 @@ temperatures=[1] by which the KL is multiplied in training
 starts=[-5]      rho's initial value
 seeds=[1,2,3]    which seeds
 data.validation=0    trains on all images, without a validation error
-quick=true       two priors, or those of priors=, on synthetic data, for a test
+quick=true       two priors on synthetic data, for a test
 Other arguments are for every run, as in `experiments.run`: epochs=20 data.limit=5000.
 """
 
@@ -96,6 +96,7 @@ STUDY = Study(
     instead="say seeds=[...], rates=[...], temperatures=[...], starts=[...], priors=[...] or networks=[...]",
     parts=("networks", "priors", "rates", "temperatures", "starts", "seeds"),
     choices={"networks": NETWORKS, "priors": PRIORS},
+    quick={"networks": ["2x400"], "priors": ["learned", "ard"], "seeds": [1, 2]},
 )
 
 
@@ -155,8 +156,8 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
     found = []
     for setting in dict.fromkeys(setting for setting, _ in results):
         every = {seed: result for (one, seed), result in results.items() if one == setting}
-        own = {seed: result for seed, result in every.items() if "stopped" not in result}
-        row: dict[str, Any] = {**setting._asdict(), "seeds": sorted(own)}
+        own = {seed: every[seed] for seed in sorted(every) if "stopped" not in every[seed]}
+        row: dict[str, Any] = {**setting._asdict(), "seeds": list(own)}
         one = next(iter(own.values()), {})
         row |= {"epochs": one.get("epochs", [None])[-1], "images": one.get("images")}
         for name in (*SHOWN, "validation_error"):
@@ -225,15 +226,10 @@ def correlation(kind: tuple[str, list[dict[str, Any]]]) -> str:
 def main(arguments: Sequence[str]) -> list[dict[str, Any]]:
     """Fit what is missing, and report."""
     chosen, overrides, out = STUDY.begin(arguments)
-    if chosen.quick:
-        chosen.networks, chosen.seeds = ["2x400"], [1, 2]
-        if chosen.priors == Settings().priors:
-            chosen.priors = ["learned", "ard"]
     points = places(chosen)
-    networks = NETWORKS if not chosen.quick else {"2x400": []}
     configs = {}
     for name, (at, seed) in points.items():
-        words = [*networks[at.network], *PRIORS[at.prior], f"rates.rho={at.rate:g}", f"seed={seed}"]
+        words = [*NETWORKS[at.network], *PRIORS[at.prior], f"rates.rho={at.rate:g}", f"seed={seed}"]
         words.append(f"guide.init_rho={at.start:g}")
         if at.temperature != 1:
             words += ["kl=tempered", f"kl.temperature={at.temperature:g}"]

@@ -74,7 +74,13 @@ class Settings:
         checks.seed("seed", self.seed)
 
 
-STUDY = Study("experiments.studies.own_tables", "own_tables", Settings, named=("noise",))
+STUDY = Study(
+    "experiments.studies.own_tables",
+    "own_tables",
+    Settings,
+    parts=("tables", "splits"),
+    named=("noise", "draws", "seed"),
+)
 
 
 @dataclass(frozen=True)

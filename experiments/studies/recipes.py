@@ -72,6 +72,7 @@ STUDY = Study(
     instead="say recipes=[...] or seeds=[...]",
     parts=("recipes", "seeds"),
     choices={"recipes": RECIPES},
+    quick={"recipes": ["mixture", "average"], "seeds": [1, 2]},
 )
 
 
@@ -180,9 +181,7 @@ def _ahead(found: Mapping[str, Sequence[Result]], name: str) -> str:
 def main(arguments: Sequence[str]) -> dict[str, Any]:
     """Fit what is missing, and report."""
     chosen, overrides, out = STUDY.begin(arguments)
-    if chosen.quick:
-        chosen.recipes, chosen.seeds = ["mixture", "average"], [1, 2]
-    else:
+    if not chosen.quick:
         overrides = ["epochs=20", "draws=20", *overrides]
     found: dict[str, list[Result]] = {name: [] for name in chosen.recipes}
     for seed in chosen.seeds:

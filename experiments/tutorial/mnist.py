@@ -64,6 +64,7 @@ STUDY = Study(
     parts=("seeds",),
     named=("mlp_epochs",),
     small=QUICK,
+    quick={"seeds": [1], "mlp_epochs": 2},
 )
 
 
@@ -132,8 +133,6 @@ def scores(fitted: Fitted, mlp: Posterior) -> Result:
 def main(arguments: Sequence[str]) -> dict[int, Result]:
     """Train and evaluate what is missing, and report."""
     chosen, overrides, out = STUDY.begin(arguments)
-    if chosen.quick:
-        chosen.seeds, chosen.mlp_epochs = chosen.seeds[:1], 2
     results = {}
     for seed in chosen.seeds:
         results[seed] = one_seed(seed, chosen, overrides, out.fits / f"seed={seed}")

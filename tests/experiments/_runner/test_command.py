@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import re
 import shlex
 import signal
 import subprocess
@@ -195,6 +196,9 @@ def test_results_go_to_a_folder_named_after_what_is_changed():
         (scoreboard, ["tables=[boston]"], "tables must be one of"),
         (scoreboard, ["splits=[]", "gaps=[]"], "splits and gaps are both empty: name at least one of either"),
         (scoreboard, ["methods=[]"], "methods: must name at least one"),
+        (scoreboard, ["splits=[0,1,0]"], "splits: 0 is named twice"),
+        (table1, ["seeds=[1,1]"], "seeds: 1 is named twice"),
+        (bandit, ["seeds=[4,4]"], "seeds: 4 is named twice"),
         (scoreboard, ["model.hidden=[3]"], "this experiment sets it itself"),
         (bound, ["kl.temperature=2"], "kl.temperature: this experiment sets it itself"),
         (bound, ["networks=[3x9]"], "networks must be one of 2x10"),
@@ -248,5 +252,27 @@ def test_tables_and_figures_of_a_part_have_a_folder_of_their_own():
         ({}, ""),
         ({"widths": [400], "seeds": [1, 2]}, "widths=400,seeds=1+2"),
         ({"rows": ["mixture", "sgd"]}, "rows=mixture+sgd"),
+        ({"rows": ["my row", "uci/yacht"]}, "rows=myrow+uci_yacht"),
     ]:
         assert part_of(replace(whole, **changes), whole, keys) == name
+
+
+def test_the_folder_of_a_long_part_has_a_short_name():
+    whole = table1.Part(rows=["sgd"], widths=[400], seeds=[1])
+    names = [
+        part_of(replace(whole, rows=["sgd"] * 80, seeds=seeds), whole, ("rows", "seeds"))
+        for seeds in ([2, 3], [3, 2])
+    ]
+    assert all(re.fullmatch(r"rows=80,seeds=2,[0-9a-f]{6}", name) for name in names)
+    assert names[0] != names[1]
+
+
+def test_a_quick_study_keeps_what_is_given(tmp_path):
+    for given, networks, part in (
+        ([], ["2x400"], ""),
+        (["networks=[2x10]"], ["2x10"], "networks=2x10"),
+        (["seeds=[1,2,3]"], ["2x400"], "seeds=1+2+3"),
+    ):
+        chosen, _, out = bound.STUDY.begin(["quick=true", *given, f"folder={tmp_path}"])
+        assert (chosen.networks, chosen.priors) == (networks, ["learned", "ard"])
+        assert out.folder == tmp_path / part

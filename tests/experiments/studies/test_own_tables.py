@@ -58,7 +58,8 @@ def test_the_command_prints_ranks_and_keeps_everything(tmp_path, monkeypatch, ca
     printed = capsys.readouterr().out
     assert "fit_table" in printed
     assert "-1.25 (published)" in printed
-    record = json.loads((tmp_path / "record.json").read_text())
+    path = tmp_path / "tables=uci_yacht,splits=0+1" / "record.json"
+    record = json.loads(path.read_text())
     assert record["command"].endswith(" ".join(words[:-1]))
     assert {"date", "machine", "versions", "seed"} < record.keys()
     scores, best = (record["uci/yacht"][name] for name in ("fit_table", "fit_table, student_t or mixture"))
@@ -66,7 +67,7 @@ def test_the_command_prints_ranks_and_keeps_everything(tmp_path, monkeypatch, ca
     assert scores != best
     assert all(math.isfinite(score["log_likelihood"]) for score in scores)
     own_tables.main(words)  # found finished: the same numbers
-    assert json.loads((tmp_path / "record.json").read_text())["uci/yacht"]["fit_table"] == scores
+    assert json.loads(path.read_text())["uci/yacht"]["fit_table"] == scores
 
 
 def test_scikit_learn_s_tables_and_methods():
