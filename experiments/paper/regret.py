@@ -176,7 +176,8 @@ def cumulative_regret(record: Mapping[str, Any]) -> Figure:
 def _shown(steps: int) -> list[int]:
     """Which steps, from 1, to draw: close to one another early, where regret grows fastest."""
     found: list[int] = np.unique(np.geomspace(1, steps, 80).astype(int)).tolist()
-    return sorted({*found, *range(steps // 80, steps + 1, max(1, steps // 80))})
+    every = max(1, steps // 80)
+    return sorted({*found, *range(every, steps + 1, every)})
 
 
 def write(config: DictConfig, out: Outputs) -> None:

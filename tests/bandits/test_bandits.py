@@ -350,6 +350,16 @@ def games(runs):
     return Games(expected, expected, torch.ones_like(expected).to(torch.int8), rounds=500)
 
 
+@pytest.mark.parametrize("steps", [6, 79, 80, 500])
+def test_the_course_of_regret_begins_at_the_first_step(steps):
+    ones = torch.ones(1, steps)
+    played = Games(ones, ones, ones.to(torch.int8), rounds=steps)
+    (found,) = regret.summary({"a": played}, at_random=4.9101).values()
+    at = found["course"]["step"]
+    assert (at[0], at[-1]) == (1, steps)
+    assert found["course"]["expected"] == [at]  # 1 is lost at each step
+
+
 def test_late_regret_is_split_into_what_was_eaten_and_what_was_left():
     (found,) = regret.summary({"a": games(2)}, at_random=4.9101).values()
     eaten, left = (found[f"{what} in the last fifth"] for what in ("poisonous eaten", "edible left"))
