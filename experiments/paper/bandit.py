@@ -125,20 +125,28 @@ def configuration(arguments: Sequence[str]) -> DictConfig:
     return config
 
 
+def arms_in(folder: Path) -> list[str]:
+    """The arms that have been played there, which are those that the record is of."""
+    return [arm for arm in ARMS if (folder / f"{arm}.pt").exists()]
+
+
 def main(arguments: Sequence[str]) -> None:
     """Play what has not been played, then report."""
     played = [argument for argument in arguments if argument.lower() not in REPORT]
     config = configuration(played)
     folder = Path(config.folder)
     if len(played) < len(arguments):
-        if not any((folder / f"{arm}.pt").exists() for arm in ARMS):
+        if not arms_in(folder):
             raise ConfigError(f"folder: nothing has been played in {folder} yet")
         claim(config)
     else:
         with threads(config.threads), claimed(config), locked(folder):
             for arm in config.arms:
                 play(arm, config, folder)
-    write(config, Outputs(folder, command=command_line("experiments.paper.bandit", played)))
+    words = [argument for argument in played if key_of(argument) != "arms"]
+    if (arms := arms_in(folder)) != list(ARMS):
+        words.append(f"arms=[{','.join(arms)}]")
+    write(config, Outputs(folder, command=command_line("experiments.paper.bandit", words)))
 
 
 if __name__ == "__main__":

@@ -398,10 +398,16 @@ def test_the_experiment_runs_resumes_and_reports(tmp_path, capsys):
     ):
         assert word in first
     metrics = json.loads((tmp_path / "run" / "record.json").read_text())
-    assert metrics["command"] == " ".join(["python -m experiments.paper.bandit", *small[:-1]])
+    command = " ".join(["python -m experiments.paper.bandit", *small[:-1]])
+    assert metrics["command"] == command
     assert set(metrics["agents"]) == {"Bayes by Backprop", "greedy", "1 % greedy", "5 % greedy"}
     bandit.main([*small, "arms=[thompson]"])
-    assert json.loads((tmp_path / "run" / "record.json").read_text())["agents"] == metrics["agents"]
+    again = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert (again["agents"], again["command"]) == (metrics["agents"], command)  # which plays both arms
+    (tmp_path / "run" / "greedy.pt").unlink()
+    bandit.main([*small, "report=true"])
+    alone = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert alone["command"] == f"{command} arms=[thompson]"
     assert len(metrics["agents"]["greedy"]["expected"]["6"]) == 2
     assert (tmp_path / "run" / "regret.png").stat().st_size > 5000
     with pytest.raises(ConfigError, match="updates: 1 -> 2"):
