@@ -33,6 +33,7 @@ from pyrobbb.posterior import Posterior, moments
 from pyrobbb.predictive import ClassPrediction
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
+DRAWS = 10  # over which errors are averaged
 STEP = 0.1  # dB, of the density
 LEAST = -60.0  # dB, where it begins at the earliest
 
@@ -50,7 +51,7 @@ def errors(
     part: Split,
     shares: Sequence[float] = SHARES,
     *,
-    draws: int = 10,
+    draws: int = DRAWS,
     biases: bool = True,
 ) -> list[dict[str, Any]]:
     """Error after removing each share, by each order, of the mean weights and averaged over draws.
@@ -132,7 +133,7 @@ def analyse(
     folder: Path,
     shares: Sequence[float] = SHARES,
     *,
-    draws: int = 10,
+    draws: int = DRAWS,
     biases: bool = True,
     trust: bool = False,
 ) -> dict[str, Any]:
@@ -141,7 +142,11 @@ def analyse(
     part = run.data.test
     if part is None:
         raise ValueError(f"folder: {folder} has no test data to measure the error on")
-    out = Outputs(folder, "pruning", command_line("experiments.paper.pruning", [str(folder)]))
+    words = [str(folder), *[f"--draws={draws}"] * (draws != DRAWS), *["--no-biases"] * (not biases)]
+    words += ["--trust"] * trust
+    if list(shares) != list(SHARES):
+        words += ["--removed", *map("{:g}".format, shares)]
+    out = Outputs(folder, "pruning", command_line("experiments.paper.pruning", words))
     chain = run.posterior.main_chain
     of_chain = moments(run.posterior.chains[chain])
     mu, sigma = (torch.cat([v.flatten().cpu() for v in part.values()]) for part in of_chain)
@@ -177,7 +182,7 @@ def analyse(
 
 def options(parser: ArgumentParser) -> None:
     """The options of `analyse`."""
-    parser.add_argument("--draws", type=int, default=10, help="weight draws to average over; 0: none")
+    parser.add_argument("--draws", type=int, default=DRAWS, help="weight draws to average over; 0: none")
     parser.add_argument(
         "--biases", action=BooleanOptionalAction, default=True, help="biases count as weights"
     )

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -13,7 +14,7 @@ from torch import nn
 
 from experiments._runner import side_by_side
 from experiments._runner.build import ConfigError, build
-from experiments._runner.command import part_of
+from experiments._runner.command import folder_command, part_of
 from experiments._runner.compose import compose
 from experiments._runner.folder import claim
 from experiments._runner.reopen import reopen
@@ -165,6 +166,18 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
     assert without["rows"][0]["left"] == 75 - 30  # of the 60 weights that are not biases
     assert "draws" not in without["rows"][0]["snr"]
     assert "biases all stay; 0 draws" in pruning_report.report(without)
+
+
+def test_the_record_of_pruning_has_the_options_of_its_command(fitted, monkeypatch):
+    folder, _ = fitted
+    start = f"python -m experiments.paper.pruning {folder}"
+    for options in ("", " --draws=3 --no-biases --trust --removed 0 0.25"):
+        monkeypatch.setattr(sys, "argv", f"{start}{options}".split()[2:])
+        folder_command(
+            "experiments.paper.pruning", "", lambda *a, **k: str(pruning.analyse(*a, **k)), pruning.options
+        )
+        record = json.loads((folder / "pruning" / "record.json").read_text())
+        assert record["command"] == f"{start}{options}"
 
 
 def test_of_a_weighted_mixture_the_chain_of_the_largest_weight_is_saved(tmp_path):
