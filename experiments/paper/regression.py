@@ -8,7 +8,8 @@ Inputs are taken as they are. Writes `record.json` and `figure.png`; what is fin
 
 priors=[mixture,wide_mixture,gaussian,fan_in]    which priors
 nuts_chains=2 nuts_warmup=100 nuts_draws=100 nuts_depth=6    how much work NUTS does
-Other arguments are for every network, as in `experiments.run`: data.noise=0.1414 epochs=100.
+Other arguments are for every network, as in `experiments.run`: data.noise=0.1414 epochs=100; model.hidden
+leaves NUTS' network as it is.
 """
 
 from collections.abc import Sequence
@@ -141,10 +142,11 @@ def said(fit: Posterior, x: Tensor) -> Tensor:
 
 def nuts(prior: str, overrides: Sequence[str], folder: Path, chosen: Settings) -> Result:
     """NUTS on 1-50-2 (mean and noise) under that prior, a few chains."""
-    words = ["model.hidden=[50]", "inference=nuts", f"chains={chosen.nuts_chains}"]
+    words = ["inference=nuts", f"chains={chosen.nuts_chains}"]
     words += [f"inference.warmup={chosen.nuts_warmup}", f"inference.draws={chosen.nuts_draws}"]
     words += [f"inference.max_tree_depth={chosen.nuts_depth}", "likelihood=heteroscedastic_normal"]
-    return fitted(compose("paper_regression", [*words, *PRIORS[prior], *overrides], folder=folder))
+    words += [*PRIORS[prior], *overrides, "model.hidden=[50]"]  # its own size, whatever the others have
+    return fitted(compose("paper_regression", words, folder=folder))
 
 
 def main(arguments: Sequence[str]) -> Numbers:

@@ -41,6 +41,15 @@ def test_numbers_are_those_of_the_quantiles_and_of_this_curve():
     assert found["truth within"] == [True, True, False]  # 1.2 and more at x = 1.2
 
 
+def test_nuts_keeps_its_50_units_whatever_the_other_networks_have(tmp_path, monkeypatch):
+    monkeypatch.setattr(paper_regression, "fitted", lambda config: config)
+    words = ["model.hidden=[7]", "data.noise=0.1"]
+    settings = paper_regression.Settings()
+    config = paper_regression.nuts("gaussian", words, tmp_path, settings)
+    assert (config.model.hidden, config.data.noise) == ([50], 0.1)
+    assert paper_regression.bayesian("gaussian", words, tmp_path).model.hidden == [7]
+
+
 def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_regression, "DRAWS", 20)
     small = ["epochs=1", "draws=4", "data.test=5", "data.N=50", "batch_size=20", "model.hidden=[3]"]
