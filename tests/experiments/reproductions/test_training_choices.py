@@ -78,6 +78,17 @@ def test_training_choices_runs_its_lines(tmp_path, capsys):
     assert len({training_choices.folder_name(name) for name in every}) == len(every)
 
 
+@pytest.mark.parametrize("early", [training_choices.CENTRE, "the whole KL on every minibatch"])
+def test_epochs_are_not_compared_where_a_training_stopped(early):
+    whole = "the whole KL on every minibatch"
+    found = {name: {"validation_errors": [3.0, 2.0]} for name in (training_choices.CENTRE, whole)}
+    assert "by epoch: 1.00, 1.00" in training_choices.report({"found": found})
+    found[early] = {"validation_errors": [3.0], "stopped": "nan", "stopped_epoch": 2, "stopped_step": 1}
+    words = training_choices.report({"found": found})
+    assert f"{early}: nan" in words
+    assert "by epoch:" not in words
+
+
 def test_every_line_of_training_choices_builds():
     for name, changes in training_choices.GROUPS["shares"].items():
         run = build(compose("training_choices", changes, folder="none"))
