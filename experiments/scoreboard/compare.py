@@ -54,12 +54,17 @@ def reason(row: Row) -> str:
     return next((" ".join(row[key].split()) for key in ("refused", "stopped") if key in row), "")
 
 
+def failures(count: int) -> str:
+    """` (1 failed)` after what is of the others; nothing if none failed."""
+    return f" ({count} failed)" if count else ""
+
+
 def cell(rows: Sequence[Row], measure: str, digits: int) -> str:
     """Mean and standard error of a measure; a mark where there is none, for which `notes` has the reason."""
     found, failed = values(rows, measure), sum(bool(reason(row)) for row in rows)
     if not found:
         return "-" if failed else ""
-    return shown(*mean_se(rows, measure), digits) + (f" ({failed} failed)" if failed else "")
+    return shown(*mean_se(rows, measure), digits) + failures(failed)
 
 
 def notes(rows: Sequence[Row]) -> list[str]:

@@ -31,6 +31,7 @@ from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, fit_points
 from experiments._runner.study import Study
 from experiments._runner.tables import mean_sd, of_seeds, table
+from experiments.scoreboard.compare import failures, notes
 from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.priors import Learned
@@ -164,6 +165,8 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
             values = [r[name] for r in own.values() if r.get(name) is not None]
             row[name] = fmean(values) if values else None
             row[f"{name}_each"] = values
+        if stopped := [result["stopped"] for result in every.values() if "stopped" in result]:
+            row["stopped"] = stopped
         found.append(row)
     return found
 
@@ -184,7 +187,8 @@ def report(record: Mapping[str, Any]) -> str:
     ]
 
     def cells(row: dict[str, Any]) -> list[str]:
-        setting = [row["network"], row["prior"], *(str(row.get(name) or "-") for name in lengths)]
+        prior = row["prior"] + failures(len(row.get("stopped", ())))
+        setting = [row["network"], prior, *(str(row.get(name) or "-") for name in lengths)]
         setting += [f"{row.get(name, USUAL[name]):g}" for name in axes]
         each = ((row.get(f"{name}_each"), digits) for name, (_, digits) in shown.items())
         return [*setting, *(mean_sd(values, digits) if values else "-" for values, digits in each)]
@@ -192,8 +196,13 @@ def report(record: Mapping[str, Any]) -> str:
     head = ["network", "prior", *lengths, *(HEADS[name] for name in axes)]
     head += [title for title, _ in shown.values()]
     seeds = sorted({seed for row in found for seed in row["seeds"]})
-    lines = [table(head, map(cells, found)), of_seeds(seeds), *map(correlation, kinds(found).items())]
-    return "\n".join(filter(None, lines))
+    lines = [table(head, map(cells, found)), of_seeds(seeds) if seeds else ""]
+    failed = [
+        {"method": f"{row['network']}, {row['prior']}", "stopped": why}
+        for row in found
+        for why in row.get("stopped", ())
+    ]
+    return "\n".join(filter(None, [*lines, *notes(failed), *map(correlation, kinds(found).items())]))
 
 
 def kinds(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -29,7 +29,7 @@ from experiments._runner.fit_points import Fitted, Result, fit_point
 from experiments._runner.folder import reading
 from experiments._runner.study import Study
 from experiments._runner.tables import Writer, estimate, mean_sd, of_seeds, table
-from experiments.scoreboard.compare import pairs, values
+from experiments.scoreboard.compare import failures, notes, pairs, reason, values
 from pyrobbb._support import checkpoint
 from pyrobbb.evaluation.metrics import classification_metrics
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
@@ -151,17 +151,21 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
     found = record["found"]
     order = ranked(found)
     shown = [key for key in SHOWN if any(values(each, key) for each in found.values())]
-    lines = []
+    lines, titles, failed = [], dict[str, str](), list[Result]()
     for name in order:
+        title = RECIPES[name]["title"]
+        without = [{"method": title, **one} for one in found[name] if reason(one)]
+        titles[name] = title + failures(len(without))
+        failed += without
         each = {key: values(found[name], key) for key in shown}
         cells = [mean_sd(own, SHOWN[key][1]) if own else "-" for key, own in each.items()]
-        lines.append([RECIPES[name]["title"], *cells, _ahead(found, name)])
+        lines.append([titles[name], *cells, _ahead(found, name)])
     head = ["recipe", *(SHOWN[key][0] for key in shown), "test error less the centre's, paired"]
     words = [write(head, lines), of_seeds(record["seeds"])]
     of_several = [key for key in shown if key in AVERAGED]
     restarts = [
         [
-            RECIPES[name]["title"],
+            titles[name],
             *(f"{record['restarts'][name][key]:.{SHOWN[key][1]}f}" for key in of_several),
         ]
         for name in order
@@ -170,6 +174,7 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
     if restarts:
         head = [f"{len(record['seeds'])} restarts averaged", *(SHOWN[key][0] for key in of_several)]
         words.append(write(head, restarts))
+    words += ["\n".join(notes(failed))] * bool(failed)
     return "\n\n".join(words)
 
 

@@ -41,8 +41,14 @@ def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_ten() -> None:
     results = {(setting, 1): point, (setting, 2): {"stopped": "not finite"}}
     (row,) = rows(results)
     assert (row["seeds"], row["epochs"], row["images"]) == ([1], 3, None)
-    (row,) = rows({(setting, 3): point | {"free_energy": 3.0}, (setting, 2): point})
-    assert (row["seeds"], row["free_energy_each"]) == ([2, 3], [1.0, 3.0])
+    (sorted_row,) = rows({(setting, 3): point | {"free_energy": 3.0}, (setting, 2): point})
+    assert (sorted_row["seeds"], sorted_row["free_energy_each"]) == ([2, 3], [1.0, 3.0])
+    none = rows({(Setting("2x400", "ard"), 1): {"stopped": "infinite"}})
+    _, first, second, *words = report({"rows": [row, *none]}).splitlines()
+    assert "mixture (1 failed)" in first
+    assert "ard (1 failed)" in second
+    assert words == ["seed 1", "- 2x400, mixture: not finite", "- 2x400, ard: infinite"]
+    assert report({"rows": none}).splitlines()[2:] == ["- 2x400, ard: infinite"]
     assert correlation(("few", [row] * 9)) == ""
     errors = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 9.0]  # 1 - 6 * 2 / (10 * 99)
     each = [{"free_energy": float(F), "validation_error": error} for F, error in enumerate(errors)]

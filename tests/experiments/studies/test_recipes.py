@@ -110,6 +110,21 @@ def test_a_recipe_is_compared_with_the_centre_on_the_seeds_that_both_have() -> N
     assert line.endswith(" -0.50")
 
 
+def test_a_seed_that_diverged_is_counted_and_its_reason_said() -> None:
+    one = {"validation_error": 3.0, "test_error": 3.5}
+    failed = {"stopped": "the loss is not finite in epoch 2"}
+    found = {
+        "mixture": [{"seed": 1, **one}, {"seed": 2, **one}, {"seed": 3, **failed}],
+        "slow_rho": [{"seed": seed, **failed} for seed in (1, 2, 3)],
+    }
+    restarts = {"mixture": one}
+    shown = report({"seeds": [1, 2, 3], "found": found, "restarts": restarts}).splitlines()
+    title, other = (RECIPES[name]["title"] for name in ("mixture", "slow_rho"))
+    assert sum(line.startswith(f"{title} (1 failed) ") for line in shown) == 2  # among the restarts too
+    assert sum(line.startswith(f"{other} (3 failed) ") for line in shown) == 1
+    assert shown[-2:] == [f"- {name}: {failed['stopped']}" for name in (title, other)]
+
+
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="recipes must be one of mixture"):
         main(["recipes=[magic]", f"folder={tmp_path}"])
