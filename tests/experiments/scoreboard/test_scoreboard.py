@@ -233,6 +233,19 @@ def test_our_best_method_beside_the_best_published() -> None:
     ]
 
 
+def test_the_best_of_ours_has_a_number_on_every_split() -> None:
+    def row(method: str, split: int, **found: object) -> dict[str, object]:
+        return {"table": "yacht", "method": method, "split": split, **found}
+
+    whole = [row("a", split, log_likelihood=score) for split, score in enumerate((-1.0, -3.0))]
+    failed = [row("b", 0, log_likelihood=-1.1), row("b", 1, stopped="not finite")]
+    elsewhere = row("c", 0, log_likelihood=-0.5)  # not run on the hard split
+    others = {"yacht": {"x": -2.5}}
+    expected = [("yacht", "-2.00 ± 1.00", "a", "-2.50", "x", "level")]
+    assert beside([*whole, *failed, elsewhere], others) == expected
+    assert beside(failed, others) == []
+
+
 def test_a_part_that_is_run_again_takes_the_place_of_its_rows(tmp_path: Path) -> None:
     def record(*rows: tuple[str, int, float]) -> dict[str, object]:
         each = [{"network": "2x400", "method": method, "seed": seed, "error": e} for method, seed, e in rows]
