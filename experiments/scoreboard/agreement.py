@@ -216,6 +216,8 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
                 budget[f"steps of {method} on {name.replace('_', ' ')}"] = config.epochs
             f = found.pop("f", None)
             if method == YARDSTICK:
+                if f is None:
+                    raise ConfigError(f"{YARDSTICK} on {name} is the yardstick, and failed: {reason(found)}")
                 exact = f
                 found |= yardstick(model, exact)
                 if model.x is not None:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import _load
 from experiments.results.records import Records
-from experiments.scoreboard import regressions
+from experiments.scoreboard import agreement, regressions
 from experiments.scoreboard.__main__ import main, report
 from experiments.scoreboard.choose import markdown, read
 from experiments.scoreboard.compare import cell, difference, distinct
@@ -143,6 +143,14 @@ def test_agreement_measures_the_yardstick_too(tmp_path: Path) -> None:
         main(["part=agreement", "quick=true", "inference.max_tree_depth=3", methods, f"folder={tmp_path}"])
     with pytest.raises(ConfigError, match="NUTS is the yardstick"):
         main(["part=agreement", "quick=true", "methods=[SWAG]", f"folder={tmp_path}"])
+
+
+def test_a_yardstick_without_a_result_is_said_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "functions", lambda *_: {"refused": "NUTS takes the KL as it is"})
+    with pytest.raises(ConfigError, match="NUTS on six_points is the yardstick, and failed: NUTS takes the"):
+        main(["part=agreement", "quick=true", "methods=[NUTS]", f"folder={tmp_path}"])
 
 
 def test_every_method_tries_as_many_settings() -> None:
