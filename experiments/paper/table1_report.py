@@ -171,7 +171,8 @@ def figure2(record: Record) -> Figure:
 
 def figure3(record: Record) -> Figure:
     """Densities of the weights."""
-    network = f"2x{shown_width(record)}, seed {record['seeds'][0]}"
+    seeds = {kept.get("seed", record["seeds"][0]) for kept in record["weights"].values()}
+    network = f"2x{shown_width(record)}, {seeds_by_name(sorted(seeds))}"
     title = f"Fig. 3: weights after {record['epochs']} epochs, {network}"
     weights = {row.title: record["weights"].get(row.title) for row in DECLARED.rows.values()}
     return weights_by_method(weights, title=f"{title}; one draw of Bayes by Backprop")

@@ -65,7 +65,7 @@ class Records:
 
 
 def _cells_of(each: Sequence[Record]) -> Record:
-    """The cells of several parts of a table; of weights the first at the width that is shown."""
+    """The cells of several parts of a table; of weights those of the lowest seed at the width shown."""
     keys = ("row", "width", "seed")
     cells = list({tuple(cell[key] for key in keys): cell for part in each for cell in part["cells"]}.values())
     found: Record = {"cells": cells}
@@ -73,8 +73,11 @@ def _cells_of(each: Sequence[Record]) -> Record:
         found[f"{key}s"] = list(dict.fromkeys(cell[key] for cell in cells))
     found["widths"].sort()
     found["seeds"].sort()
-    shown = [part["weights"] for part in each if max(part["widths"]) == shown_width(found)]
-    weights = {name: kept for one in reversed(shown) for name, kept in one.items()}
+    shown = [part for part in each if max(part["widths"]) == shown_width(found)]
+    shown.sort(key=lambda part: -part["seeds"][0])  # the weights of a part are of its first seed
+    weights = {
+        name: {**kept, "seed": part["seeds"][0]} for part in shown for name, kept in part["weights"].items()
+    }
     titles = (row.title for row in DECLARED.rows.values())
     found["weights"] = {title: weights[title] for title in titles if title in weights}
     return found

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from matplotlib.image import imread
 
+from experiments.paper import table1_report
 from experiments.results.__main__ import MARKED, TEXTS, filled, make
 from experiments.results.aims import beside_published, ranked
 from experiments.results.claims import DECLARED, FOUND, claims, runs
@@ -194,6 +195,34 @@ def test_parts_of_table_1_are_one_table(tmp_path):
     joined = Records(tmp_path).get("table1_full")
     assert (joined["rows"], joined["widths"]) == (list(titles), [400, 800, 1200])
     assert set(joined["weights"]) == set(short["weights"])
+
+
+def test_figure_3_names_the_seed_of_its_weights(tmp_path):
+    short = Records(ROOT / "docs" / "records").get("table1_short")
+    sgd, mixture = (table1_report.DECLARED.rows[name].title for name in ("sgd", "mixture"))
+
+    def keep(i, seeds, *titles):
+        cells = [{"row": "sgd", "width": 400, "seed": seed} for seed in seeds]
+        weights = {title: short["weights"][title] | {"sd": seeds[0]} for title in titles}
+        part = {"seeds": seeds, "widths": [400], "cells": cells, "weights": weights, "epochs": 9}
+        (tmp_path / f"table1_full-{i}.json").write_text(json.dumps(part))
+
+    def drawn():
+        record = Records(tmp_path).get("table1_full")
+        title = table1_report.figure3(record).texts[0].get_text()
+        return {name: kept["sd"] for name, kept in record["weights"].items()}, title
+
+    keep(1, [2, 1], sgd)
+    keep(2, [3], sgd)
+    weights, title = drawn()
+    assert weights == {sgd: 2}
+    assert "2x400, seed 2;" in title
+    keep(3, [1], mixture)
+    weights, title = drawn()
+    assert weights == {sgd: 2, mixture: 1}
+    assert "2x400, seeds 1, 2;" in title
+    keep(4, [1], sgd)
+    assert drawn()[0] == {sgd: 1, mixture: 1}
 
 
 def test_each_table_is_from_the_last_record_that_has_it(tmp_path):
