@@ -122,7 +122,8 @@ def seconds_of(record: Record) -> float | None:
     runs = [record, *(part["metrics"] for part in parts if "metrics" in part)]
     every = [run["train_seconds"] for run in runs if "train_seconds" in run]
     for part in parts:
-        fits = [part[name] for name in ("seconds", "seconds_choosing") if part.get(name) is not None]
+        times = ("seconds", "seconds_choosing", "mlp_seconds")
+        fits = [part[name] for name in times if part.get(name) is not None]
         every += part.get("seconds_each", fits)
     for name, games in record.get("agents", {}).items():
         rate = record["interactions per second"]["greedy" if name.endswith("greedy") else "thompson"]

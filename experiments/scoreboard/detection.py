@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -101,23 +102,21 @@ def config_of(
     return methods.configured(method, [*size, *data, *WORDS, *own, *words], folder=folder, last=last)
 
 
-def settled(
-    network: str, method: str, chosen: Settings, out: Outputs, words: Sequence[str]
-) -> Sequence[Result]:
+def settled(network: str, method: str, chosen: Settings, out: Outputs, words: Sequence[str]) -> Result:
     """What was tried, with seed 1 whichever are run, and the score of validation images; best first."""
     config = config_of(network, method, CHOOSING, chosen, out, words)
     config = changed(config, out.fits / network / "chosen" / method, {})
     held: dict[str, Any] = {} if chosen.quick else {"data.validation": HELD}
 
     def made() -> Result:
-        trials = methods.METHODS[method].images[: chosen.trials]
+        began, trials = perf_counter(), methods.METHODS[method].images[: chosen.trials]
         tried = [(scored(method, trial, config, held)[0], trial) for trial in trials]
         tried.sort(key=lambda one: -one[0])
         each = [(dict(trial), score if score > -math.inf else None) for score, trial in tried]
-        return {"tried": [{"keys": keys, "log_likelihood": score} for keys, score in each]}
+        tries = [{"keys": keys, "log_likelihood": score} for keys, score in each]
+        return {"tried": tries, "seconds_choosing": perf_counter() - began}
 
-    result = once(config, made)
-    return result.get("tried", [{"keys": {}}])
+    return {"tried": [{"keys": {}}], **once(config, made)}
 
 
 @cache
@@ -193,7 +192,8 @@ def point(
     """Fit a method once, and measure it."""
     if method in LARGE:
         return {"refused": LARGE[method]}
-    tried = settled(network, method, chosen, out, words)
+    choice = settled(network, method, chosen, out, words)
+    tried = choice["tried"]
     config = config_of(network, method, seed, chosen, out, words)
     config = changed(config, Path(config.folder), methods.tried(config, tried[0]["keys"]))
 
@@ -204,7 +204,10 @@ def point(
         some = {name: x[: chosen.images] for name, x in outsiders(chosen.quick).items()}
         return {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds, "tried": tried}
 
-    return once(config, made)
+    result = once(config, made)
+    if seed == chosen.seeds[0] and "seconds_choosing" in choice:  # once for all seeds
+        result["seconds_choosing"] = choice["seconds_choosing"]
+    return result
 
 
 def report(record: Result) -> str:

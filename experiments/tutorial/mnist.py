@@ -127,6 +127,7 @@ def scores(fitted: Fitted, mlp: Posterior) -> Result:
         "mlp_loss": plain.validation_nll,
         "mlp_errors": [row.validation_error for row in mlp.history.rows],
         "mlp_losses": [row.validation_nll for row in mlp.history.rows],
+        "mlp_seconds": mlp.history.train_seconds,
     }
 
 

@@ -120,6 +120,8 @@ def test_detection_stands_beside_a_plain_network(tmp_path: Path) -> None:
     config = OmegaConf.load(tmp_path / "2x400" / "seed=2" / "plain network" / "config.yaml")
     assert config.prior.sigma == best["keys"]["prior.sigma"], "every seed takes what the first chose"
     assert record["rows"][2]["refused"] == "NUTS is for hundreds of weights"
+    timed = [(row["method"], row["seed"]) for row in record["rows"] if row.get("seconds_choosing", 0) > 0]
+    assert timed == [("plain network", 1), ("mean field", 1)], "what is chosen is for both seeds"
     assert "AUROC above the plain network's" in report(record)
 
 

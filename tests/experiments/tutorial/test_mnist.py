@@ -7,6 +7,7 @@ import pytest
 
 from experiments._runner.build import ConfigError, build
 from experiments._runner.compose import compose
+from experiments.results.records import seconds_of
 from experiments.tutorial import mnist as tutorial_mnist
 from pyrobbb.data import Spec
 from pyrobbb.training.trainer import Training
@@ -18,6 +19,8 @@ def test_tutorial_in_short_form_and_again_without_training(tmp_path, monkeypatch
         assert row["entropy"] >= row["expected"] - 1e-9
         assert 0 <= row["mlp"] <= math.log2(10) + 1e-9
     assert all(0 <= area <= 1 for area in results[4]["auroc"].values())
+    both = seconds_of({"found": results})
+    assert both == results[4]["seconds"] + results[4]["scores"]["mlp_seconds"] > results[4]["seconds"]
     assert {"predictions.png", "detection.png"} <= {path.name for path in (tmp_path / "seeds=4").iterdir()}
     monkeypatch.setattr(Training, "run", lambda self: pytest.fail("a finished fit was run again"))
     chosen = tutorial_mnist.Settings(seeds=[4], mlp_epochs=2, quick=True)
