@@ -96,13 +96,25 @@ def of(name: str, made: Callable[[Record], T], missing: T) -> Callable[[Records]
     return found
 
 
+UNTIMED = {  # what a record may hold without its time: its key, and that of the time
+    "without those that chose settings": ("tried", "seconds_choosing"),
+    "without those of plain networks": ("mlp_loss", "mlp_seconds"),
+}
+
+
 def made_by(record: Record) -> str:
     """The command, the machine and the day, for the line above a table; a line for each part of a table."""
     if "each" in record and any(key in record for key in ("cells", "part", "study", "restarts")):
         return "\\\n".join(map(made_by, record["each"]))
     others = ", and the same for the other seeds" if len(record.get("each", [])) > 1 else ""
     time, what = spent(seconds_of(record)), "games" if "agents" in record else "trainings"
-    when = record["date"] + (f"; {what} of {time} in all" if time else "")
+    parts = parts_of(record)
+    left = [
+        said
+        for said, (has, timed) in UNTIMED.items()
+        if any(has in part for part in parts) and not any(timed in part for part in parts)
+    ]
+    when = record["date"] + (f"; {what} of {time}{', ' + ', '.join(left) if left else ' in all'}" if time else "")
     torch = record["versions"]["torch"].partition("+")[0]
     return f"`{record['command']}`{others}; {record['machine']}, torch {torch}, {when}."
 

@@ -84,6 +84,7 @@ STUDY = Study(
     parts=("networks", "methods", "seeds"),
     named=("epochs", "draws", "images", "trials"),
     small=(),
+    fixed=("networks",),
     quick={"networks": ["2x400"], "seeds": [1, 2], "epochs": 2, "draws": 3},
     choices={"networks": NETWORKS, "methods": methods.METHODS},
     counts=("epochs", "draws", "images", "trials"),
@@ -205,7 +206,7 @@ def point(
         return {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds, "tried": tried}
 
     result = once(config, made)
-    if seed == chosen.seeds[0] and "seconds_choosing" in choice:  # once for all seeds
+    if seed == CHOOSING and "seconds_choosing" in choice:  # once for all seeds
         result["seconds_choosing"] = choice["seconds_choosing"]
     return result
 
