@@ -48,7 +48,7 @@ class Learned(nn.Module, ByModule):
         per: One value of each for the whole "network"; for each "layer", its weights and its biases apart;
             or for each "input" or "output" unit (channel) of a layer, whose biases then share one.
         by: "em": set in closed form every `every` steps; "gradient": trained by the optimiser.
-        every: Steps from one update of "em" to the next; a fit of fewer steps ends with one.
+        every: Steps from one update of "em" to the next, counted anew in each fit.
 
     Raises:
         ValueError: If an option is outside its domain; in `BayesianNetwork`, if the distribution has no such

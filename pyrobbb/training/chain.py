@@ -40,7 +40,7 @@ from pyrobbb.training import compatibility, divergence, history
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.data_checks import check_data, reach, warn_of_data
 from pyrobbb.training.divergence import NonFiniteLossError
-from pyrobbb.training.end_checks import warn_of_falling, warn_of_warm_up
+from pyrobbb.training.end_checks import warn_of_falling, warn_of_no_update, warn_of_warm_up
 from pyrobbb.training.history import Epoch, History
 from pyrobbb.training.inputs import rows_of
 from pyrobbb.training.options import Options
@@ -373,9 +373,9 @@ class Chain:
 
     def learn_prior(self, i: int) -> None:
         """Update the priors that are learned in closed form, if it is time after step i, counted from 0."""
-        steps, last = self.epoch * self.M + i + 1, self.epochs * self.M
+        steps = self.epoch * self.M + i + 1
         for prior in self.learned:
-            if steps % min(prior.every, last) == 0:  # the same draws in all processes, and when resumed
+            if steps % prior.every == 0:  # the same draws in all processes, and when resumed
                 with isolated(mixed_seed(self.seed, steps), device=self.device):
                     prior.update(self.model, self.guide)
 
@@ -459,7 +459,9 @@ class Chain:
             except NonFiniteOutputError as reason:
                 what = "the output for a training row, or its log-likelihood,"
                 raise divergence.at_end(what, self.epoch, self.checkpoint_path) from reason
-            self.inference.warn(self.guide, len(self.train), self.epoch * self.M + self.batch)
+            steps = self.epoch * self.M + self.batch
+            self.inference.warn(self.guide, len(self.train), steps)
+            warn_of_no_update(self.learned, steps)
             warn_of_falling(self.history)
             warn_of_warm_up(self.kl, self.epoch + (self.batch > 0))
         self.tell("on_end")

@@ -1,11 +1,13 @@
-"""What a finished fit shows of a likely mistake: it was still falling, or its warm-up was not over."""
+"""What a finished fit shows of a likely mistake: it was still falling, or its warm-up was not over, say."""
 
 import logging
+from collections.abc import Sequence
 from itertools import pairwise
 from math import sqrt
 from statistics import fmean, variance
 
 from pyrobbb.kl_weights import KLWeight, WarmUp, within
+from pyrobbb.priors import Learned
 from pyrobbb.training.history import History
 
 FALL = 0.1  # nats per row from one eighth of the epochs to the next
@@ -22,6 +24,17 @@ def warn_of_warm_up(kl: KLWeight, epochs: int) -> None:
                 "the fit had %d; train longer, or shorten the warm-up",
                 epochs / part.epochs, part.epochs, epochs,
             )  # fmt: skip
+
+
+def warn_of_no_update(learned: Sequence[Learned], steps: int) -> None:
+    """Log a warning if a fit had too few steps for a prior that is learned in closed form."""
+    every = min((prior.every for prior in learned), default=0)
+    if steps < every:
+        logger.warning(
+            "the prior was not learned: it is updated every %d steps, and the fit had %d; train longer, or "
+            "give priors.Learned a smaller every",
+            every, steps,
+        )  # fmt: skip
 
 
 def warn_of_falling(history: History) -> None:

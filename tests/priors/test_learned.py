@@ -283,11 +283,15 @@ def test_it_stands_beside_a_hierarchical_prior_whose_guide_knows_no_moments() ->
     assert all(float(value) != 1.0 for value in learned.values())
 
 
-def test_fits_of_fewer_steps_than_an_update_takes_learn_too() -> None:
+@pytest.mark.parametrize("epochs", [9, 10])
+def test_a_fit_of_fewer_steps_than_an_update_takes_says_so(epochs: int, caplog) -> None:
     data = classes(12)
     prior = priors.Learned(priors.Normal(sigma=5.0), every=20)
-    posterior = fit(*classifier(data, prior=prior), data, epochs=3, batch_size=6, device="cpu", progress=None)
-    assert all(value < 4.0 for value in learned(posterior.model).values())
+    made = classifier(data, prior=prior)
+    posterior = fit(*made, data, epochs=epochs, batch_size=6, device="cpu", progress=None)
+    said = "the prior was not learned: it is updated every 20 steps, and the fit had 18"
+    assert (said in caplog.text) == (epochs == 9)
+    assert all((value == 5.0) == (epochs == 9) for value in learned(posterior.model).values())
 
 
 def test_restarts_learn_their_own_priors() -> None:
