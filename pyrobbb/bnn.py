@@ -46,6 +46,9 @@ class BayesianNetwork(FunctionalNetwork):
     there. Where another layer shares the embedding's weights, no row is padding: the copy's `padding_idx` is
     None. Dropout is active only in training.
 
+    Its base `FunctionalNetwork` has what belongs to the network alone, such as `apply_network`, `initial` and
+    `num_weights`.
+
     The prior and likelihood may have latent sites of their own, sampled once and outside the plate: a
     `PyroSample` attribute of either is the site `prior.NAME` or `likelihood.NAME`, and a prior may call
     `pyro.sample` in `distribution`.

@@ -24,8 +24,9 @@ Weights = dict[str, Tensor]  # a value for each site
 class FunctionalNetwork(Named):
     r"""A network :math:`f_w(x)` whose Bayesian weights :math:`w` are inputs.
 
-    `sites` are the names of these weights; `places`, each place of the network that holds one, and its site,
-    as tied weights lie at several. `initial` is what the network was given with.
+    The base of `BayesianNetwork`. `sites` are the names of these weights; `places`, each place of the network
+    that holds one, and its site, as tied weights lie at several. `initial()` returns the values that the
+    network came with.
     """
 
     network: nn.Module
@@ -35,7 +36,7 @@ class FunctionalNetwork(Named):
     def _hold(self, network: nn.Module, prior: Prior, prior_modules: Sequence[nn.Module]) -> list[str]:
         """Take a copy of `network`, without its Bayesian weights; the sites that the prior samples itself.
 
-        Called last in the making of a model, for the order of its parameters is that of checkpoints.
+        Called when prior and likelihood are set: the order of a model's parameters is that of checkpoints.
         """
         self.network = copied(network)
         self.batched = True  # until torch.vmap fails on the network

@@ -40,9 +40,9 @@ folder=F says where the results go, otherwise to a folder of runs/ named after t
 change; the same command again resumes where it stopped."""
 
 
-def some(key: str, values: Sequence[object], *, least: int = 1) -> None:
-    """ConfigError if a list has fewer values than the experiment needs, or one twice, which counts once."""
-    if len(values) < least:
+def some(key: str, values: Sequence[object], *, empty: bool = False) -> None:
+    """ConfigError if a list is empty, unless it may be, or names a value twice, which would count once."""
+    if not values and not empty:
         raise ConfigError(f"{key}: must name at least one, got []")
     if twice := [value for i, value in enumerate(values) if value in values[:i]]:
         raise ConfigError(f"{key}: {twice[0]} is named twice")
@@ -67,7 +67,7 @@ def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
     assert isinstance(chosen, kind)
     for key in map(key_of, own):
         if isinstance(value := getattr(chosen, key), list):
-            some(key, value, least=0 if "empty" in every_field[key].metadata else 1)
+            some(key, value, empty="empty" in every_field[key].metadata)
     return chosen, [a for a in arguments if a not in own]
 
 

@@ -108,7 +108,8 @@ def _read(folder: Path) -> RunFolder | None:
         metrics = read_json(folder / "metrics.json")
         lacking = sorted(OF_A_RUN - asked.keys())
         if lacking and metrics:
-            raise ValueError(f"{path.name} is not that of a run: it lacks {lacking[0]}")
+            name = path.name if path.exists() else ERROR
+            raise ValueError(f"the configuration in {name} is not that of a run: it lacks {lacking[0]}")
         if lacking and "error" not in left:
             return None
         if metrics:

@@ -49,6 +49,7 @@ class Study(Generic[S]):
         named: Settings that change the fits, so that another value means another folder.
         small: The overrides of `quick=true`.
         quick: Its settings, where they are not given.
+        fixed: Settings that `quick=true`, on synthetic data, refuses.
         choices: What some settings may name: one of these, or a list of some.
         counts: Settings that are whole numbers of at least 1.
     """
@@ -62,6 +63,7 @@ class Study(Generic[S]):
     named: Sequence[str] = ()
     small: Sequence[str] = SMALL
     quick: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Sequence[str] = ()
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     counts: Sequence[str] = ()
 
@@ -74,6 +76,8 @@ class Study(Generic[S]):
         for key in self.counts:
             checks.count(key, getattr(chosen, key))
         usual, quick = self.settings(), getattr(chosen, "quick", False)
+        if quick:
+            refuse(arguments, self.fixed, "quick=true has its own")
         for key, value in self.quick.items() if quick else ():
             usual = replace(usual, **{key: value})  # type: ignore[type-var]
             if key not in map(key_of, arguments):

@@ -145,7 +145,7 @@ def analyse(
     words = [str(folder), *[f"--draws={draws}"] * (draws != DRAWS), *["--no-biases"] * (not biases)]
     words += ["--trust"] * trust
     if list(shares) != list(SHARES):
-        words += ["--removed", *map("{:g}".format, shares)]
+        words += ["--removed", *(repr(share).removesuffix(".0") for share in shares)]
     out = Outputs(folder, "pruning", command_line("experiments.paper.pruning", words))
     chain = run.posterior.main_chain
     of_chain = moments(run.posterior.chains[chain])

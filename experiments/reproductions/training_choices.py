@@ -85,7 +85,7 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
     stopped = [f"{name}: {result['stopped']}" for name, result in results.items() if "stopped" in result]
     blocks = [write(head, rows), *stopped]
     centre, full = results.get(CENTRE), results.get("the whole KL on every minibatch")
-    if centre and full and not {"stopped"} & {*centre, *full}:
+    if centre and full and "stopped" not in centre | full:
         pairs = list(zip(full["validation_errors"], centre["validation_errors"], strict=True))
         ratios = ", ".join(f"{a / b:.2f}" for a, b in pairs)
         blocks.append(f"error with the whole KL on every minibatch / with KL/M, by epoch: {ratios}")

@@ -80,6 +80,7 @@ STUDY = Study(
     parts=("tables", "splits", "gaps", "methods"),
     named=("network", "noises", "steps", "trials", "draws"),
     small=(),
+    fixed=("tables", "gaps"),
     quick={
         "splits": [0, 1],
         "steps": 40,

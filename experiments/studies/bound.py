@@ -97,6 +97,7 @@ STUDY = Study(
     instead="say seeds=[...], rates=[...], temperatures=[...], starts=[...], priors=[...] or networks=[...]",
     parts=("networks", "priors", "rates", "temperatures", "starts", "seeds"),
     choices={"networks": NETWORKS, "priors": PRIORS},
+    fixed=("networks",),
     quick={"networks": ["2x400"], "priors": ["learned", "ard"], "seeds": [1, 2]},
 )
 

@@ -225,7 +225,7 @@ def test_a_finished_run_whose_configuration_was_cut_off_is_named(root):
     path = root / "b" / "config.yaml"
     path.write_text(path.read_text()[: path.read_text().index("optim")])
     said = summarise.summarise(root)
-    assert "b: cannot be read (config.yaml is not that of a run: it lacks optim)" in said
+    assert "b: cannot be read (the configuration in config.yaml is not that of a run: it lacks optim)" in said
     assert "best run" in said
 
 

@@ -7,16 +7,12 @@ import numpy as np
 from pyrobbb.data import from_table
 
 SIZE = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-
-
 TABLE = {
     "size": SIZE,
     "rooms": [1, None, 3, 3, 5, 9],
     "town": ["Ulm", "Bonn", None, "Ulm", "Ulm", "Hof"],
     "price": [1.5, 2.5, 3.5, 4.5, 5.5, 6.5],
 }
-
-
 TEST_ROWS = [4, 5]
 
 

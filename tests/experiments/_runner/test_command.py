@@ -197,6 +197,8 @@ def test_results_go_to_a_folder_named_after_what_is_changed():
         (scoreboard, ["splits=[]", "gaps=[]"], "splits and gaps are both empty: name at least one of either"),
         (scoreboard, ["methods=[]"], "methods: must name at least one"),
         (scoreboard, ["splits=[0,1,0]"], "splits: 0 is named twice"),
+        (scoreboard, ["quick=true", "tables=[yacht]"], "tables: this experiment sets it itself; quick=true"),
+        (bound, ["quick=true", "networks=[conv]"], "networks: this experiment sets it itself; quick=true"),
         (table1, ["seeds=[1,1]"], "seeds: 1 is named twice"),
         (bandit, ["seeds=[4,4]"], "seeds: 4 is named twice"),
         (scoreboard, ["model.hidden=[3]"], "this experiment sets it itself"),
@@ -268,11 +270,11 @@ def test_the_folder_of_a_long_part_has_a_short_name():
 
 
 def test_a_quick_study_keeps_what_is_given(tmp_path):
-    for given, networks, part in (
-        ([], ["2x400"], ""),
-        (["networks=[2x10]"], ["2x10"], "networks=2x10"),
-        (["seeds=[1,2,3]"], ["2x400"], "seeds=1+2+3"),
+    for given, priors, part in (
+        ([], ["learned", "ard"], ""),
+        (["priors=[learned]"], ["learned"], "priors=learned"),
+        (["seeds=[1,2,3]"], ["learned", "ard"], "seeds=1+2+3"),
     ):
         chosen, _, out = bound.STUDY.begin(["quick=true", *given, f"folder={tmp_path}"])
-        assert (chosen.networks, chosen.priors) == (networks, ["learned", "ard"])
+        assert (chosen.networks, chosen.priors) == (["2x400"], priors)
         assert out.folder == tmp_path / part
