@@ -114,7 +114,8 @@ def made_by(record: Record) -> str:
         for said, (has, timed) in UNTIMED.items()
         if any(has in part for part in parts) and not any(timed in part for part in parts)
     ]
-    when = record["date"] + (f"; {what} of {time}{', ' + ', '.join(left) if left else ' in all'}" if time else "")
+    counted = f", {', '.join(left)}" if left else " in all"
+    when = record["date"] + (f"; {what} of {time}{counted}" if time else "")
     torch = record["versions"]["torch"].partition("+")[0]
     return f"`{record['command']}`{others}; {record['machine']}, torch {torch}, {when}."
 
