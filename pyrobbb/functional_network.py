@@ -126,7 +126,7 @@ class FunctionalNetwork(Named):
 
     @property
     def every_weight(self) -> Weights:
-        """Each weight that now lies in the network, in order: Bayesian, frozen or a point estimate."""
+        """Each weight that lies in the network now, in order, be it Bayesian, frozen or a point estimate."""
         return dict(weights_in_order(self._modules["network"], self._buffered))
 
     @property

@@ -116,7 +116,7 @@ class Posterior:
 
     @property
     def chain_weights(self) -> tuple[float, ...] | None:
-        """The weight of each chain in the mixture; they sum to 1. None: all alike."""
+        """The weight of each chain in the mixture; they sum to 1. None weighs all alike."""
         return self._chain_weights
 
     @chain_weights.setter
@@ -134,7 +134,7 @@ class Posterior:
 
     @property
     def main_chain(self) -> int:
-        """The chain that stands for all where one must: that of the largest weight, the first if alike."""
+        """The chain that stands for all where one must, of the largest weight; the first if alike."""
         return self._chain_weights.index(max(self._chain_weights)) if self._chain_weights else 0
 
     @property

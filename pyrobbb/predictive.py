@@ -144,7 +144,7 @@ class ClassPrediction(Prediction):
 
     @property
     def mutual_information(self) -> Tensor:
-        """I(y; w | x) = predictive minus expected entropy: what the draws disagree about, in nats."""
+        """I(y; w | x), predictive minus expected entropy, in nats; what the draws disagree about."""
         return (self.predictive_entropy - self.expected_entropy).clamp_min(0)
 
     @staticmethod
@@ -279,7 +279,7 @@ class ValuePrediction(Prediction):
 
     @property
     def variance(self) -> Tensor:
-        """Var[y | x]: the spread of the means over draws, plus the mean noise variance."""
+        """Var[y | x], the spread of the means over draws plus the mean noise variance."""
         return self._variance.to(self.means.dtype)
 
     @property

@@ -127,7 +127,7 @@ class GraphStep(WrappedStep):
 
     @property
     def ready(self) -> bool:
-        """Whether `take_many` can be called: the step is captured, and nothing has changed since."""
+        """Whether `take_many` can be called, as the step is captured and nothing has changed since."""
         return self.one is not None and self.several and hyperparameters(self.optimizer) == self.held
 
     def capture_many(self) -> bool:

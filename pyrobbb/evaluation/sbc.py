@@ -53,7 +53,7 @@ class Calibration:
 
     @property
     def covered(self) -> float:
-        """The share of truths in q's central half: below 0.5 if q is too narrow, above if too wide.
+        """The share of truths in q's central half, below 0.5 if q is too narrow and above if too wide.
 
         With k of S draws below it, a truth's place in an exact q is anywhere from k / (S + 1) to
         (k + 1) / (S + 1). The part of this between 1/4 and 3/4 counts, so that 0.5 is right for any S.
