@@ -78,10 +78,10 @@ class Study(Generic[S]):
         usual, quick = self.settings(), getattr(chosen, "quick", False)
         if quick:
             refuse(arguments, self.fixed, "quick=true has its own")
-        for key, value in self.quick.items() if quick else ():
-            usual = replace(usual, **{key: value})  # type: ignore[type-var]
-            if key not in map(key_of, arguments):
-                chosen = replace(chosen, **{key: value})  # type: ignore[type-var]
+            given = set(map(key_of, arguments))
+            shrunk = {key: value for key, value in self.quick.items() if key not in given}
+            usual = replace(usual, **self.quick)  # type: ignore[type-var]
+            chosen = replace(chosen, **shrunk)  # type: ignore[type-var]
         default = f"runs/{self.name}".format(**vars(chosen)) + ("/quick" if quick else "")
         differing = (key for key in self.named if getattr(chosen, key) != getattr(usual, key))
         changed = [f"{key}={getattr(chosen, key)}" for key in differing]

@@ -142,8 +142,13 @@ def analyse(
     part = run.data.test
     if part is None:
         raise ValueError(f"folder: {folder} has no test data to measure the error on")
-    words = [str(folder), *[f"--draws={draws}"] * (draws != DRAWS), *["--no-biases"] * (not biases)]
-    words += ["--trust"] * trust
+    words = [str(folder)]
+    if draws != DRAWS:
+        words.append(f"--draws={draws}")
+    if not biases:
+        words.append("--no-biases")
+    if trust:
+        words.append("--trust")
     if list(shares) != list(SHARES):
         words += ["--removed", *(repr(share).removesuffix(".0") for share in shares)]
     out = Outputs(folder, "pruning", command_line("experiments.paper.pruning", words))

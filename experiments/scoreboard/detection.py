@@ -110,7 +110,8 @@ def settled(network: str, method: str, chosen: Settings, out: Outputs, words: Se
     held: dict[str, Any] = {} if chosen.quick else {"data.validation": HELD}
 
     def made() -> Result:
-        began, trials = perf_counter(), methods.METHODS[method].images[: chosen.trials]
+        began = perf_counter()
+        trials = methods.METHODS[method].images[: chosen.trials]
         tried = [(scored(method, trial, config, held)[0], trial) for trial in trials]
         tried.sort(key=lambda one: -one[0])
         each = [(dict(trial), score if score > -math.inf else None) for score, trial in tried]

@@ -174,7 +174,8 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
     if restarts:
         head = [f"{len(record['seeds'])} restarts averaged", *(SHOWN[key][0] for key in of_several)]
         words.append(write(head, restarts))
-    words += ["\n".join(notes(failed))] * bool(failed)
+    if failed:
+        words.append("\n".join(notes(failed)))
     return "\n\n".join(words)
 
 

@@ -27,14 +27,14 @@ def warn_of_warm_up(kl: KLWeight, epochs: int) -> None:
 
 
 def warn_of_no_update(learned: Sequence[Learned], steps: int) -> None:
-    """Log a warning if a fit had too few steps for a prior that is learned in closed form."""
-    every = min((prior.every for prior in learned), default=0)
-    if steps < every:
-        logger.warning(
-            "the prior was not learned: it is updated every %d steps, and the fit had %d; train longer, or "
-            "give priors.Learned a smaller every",
-            every, steps,
-        )  # fmt: skip
+    """Log a warning for each prior learned in closed form for whose first update a fit had too few steps."""
+    for prior in learned:
+        if steps < prior.every:
+            logger.warning(
+                "the prior was not learned: it is updated every %d steps, and the fit had %d; train longer, "
+                "or give priors.Learned a smaller every",
+                prior.every, steps,
+            )  # fmt: skip
 
 
 def warn_of_falling(history: History) -> None:
