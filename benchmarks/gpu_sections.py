@@ -23,7 +23,6 @@ from pyrobbb._support.device import tf32_products
 from pyrobbb._support.random_state import isolated
 from pyrobbb.training import history
 from pyrobbb.training.callbacks import Callback, View
-from pyrobbb.training.progress import Printed
 from pyrobbb.training.trainer import train
 
 EPOCHS = 600
@@ -170,13 +169,15 @@ def cell(folder: Path, count: int = 20) -> dict[str, Any]:
     """`count` epochs of the slowest row of Table 1; minutes of all its cells, multiplied out."""
     settings = [*WIDE, f"epochs={count}"]
     run = build(compose("table1_mixture_sgd", settings, folder=folder))
-    training = run.training(run.data.load().to("cuda"), 0, None, progress=steps.Told("cell"))
+    told = steps.Told("cell")
+    training = run.training(run.data.load().to("cuda"), 0, None, progress=told)
     began = perf_counter()
     training.run()
     seconds = (perf_counter() - began) / count
     return {
         "seconds_per_epoch": round(seconds, 4),
         "minutes_for_45_cells_reckoned": round(45 * EPOCHS * seconds / 60, 1),
+        "said": told.lines,
     }
 
 
@@ -192,14 +193,13 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
     began = perf_counter()
     data = run.data.load().to("cuda")
     told, ends = steps.Told("2x1200"), _Ends()
-    seen: dict[str, Any] = {"progress": Printed()} if whole else {"progress": told, "callbacks": [ends]}
-    training = run.training(data, 0, folder if whole else None, **seen)
+    training = run.training(data, 0, folder if whole else None, progress=told, callbacks=[ends])
     resumed = whole and training.resume()
     made = perf_counter()
     training.run()
     torch.cuda.synchronize()
     done = perf_counter()
-    found: dict[str, Any] = {"preparation_seconds": round(made - began, 2)}
+    found: dict[str, Any] = {"preparation_seconds": round(made - began, 2), "said": told.lines}
     if whole:
         rows = history.read(folder / "history.csv")
         found |= {"seconds": round(sum(row.seconds for row in rows), 2), "resumed": resumed}
@@ -208,9 +208,7 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
         found["validation_error"] = rows[-1].validation_error
         return found
     each = median(b - a for a, b in pairwise(ends.at))
-    found |= {"seconds_per_epoch": round(each, 4), "seconds_for_600_reckoned": round(each * EPOCHS, 2)}
-    found["said"] = told.lines
-    return found
+    return found | {"seconds_per_epoch": round(each, 4), "seconds_for_600_reckoned": round(each * EPOCHS, 2)}
 
 
 class _Ends(Callback):

@@ -1,13 +1,16 @@
 """Training on a CUDA device: a graph takes the steps that are taken without it. Skipped without a device."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyro
 import pytest
 import torch
+import torch.distributed as dist
 from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
 from torch import Tensor, nn
 
@@ -15,8 +18,10 @@ from engine_fakes import Listens
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.optim import fused, load_state, on_device
+from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated import GraphStep, make_step
+from pyrobbb.accelerated.distributed_step import SummedStep
 from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.bandits import Environment, EpsilonGreedy, Play, PointLearner, Round
 from pyrobbb.bnn import BayesianNetwork
@@ -30,6 +35,7 @@ from pyrobbb.inference.method import Inference
 from pyrobbb.initializers import Constant
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.predictive import ClassPrediction
+from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
 from step_cases import Synchronises
 
@@ -121,6 +127,19 @@ def test_one_program_with_the_optimiser_is_torchs_step(optim: Any) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+def small_training(**options: Any) -> Training:
+    """Eleven minibatches and a short one, four epochs, and a schedule."""
+    with isolated(1):
+        network = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+        model = BayesianNetwork(network, priors.ScaleMixture(), likelihoods.Normal(0.5))
+        rows = Split(torch.randn(11 * B + 3, 4), torch.randn(11 * B + 3, 2))
+        data = Dataset("made", rows, Spec(len(rows), (4,), 2, "regression"))
+    return Training(
+        model, MeanFieldNormal(model), data, epochs=4, batch_size=B, optim=ADAM, device=DEVICE,
+        schedule=partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5), **options,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("fast", ["eager", "compiled"])
 @pytest.mark.parametrize("tf32", [False, True])
 def test_many_steps_per_launch_are_the_same_steps(
@@ -133,16 +152,7 @@ def test_many_steps_per_launch_are_the_same_steps(
     for many in (True, False):
         if not many:
             monkeypatch.setattr(GraphStep, "capture_many", lambda step: False)
-        with isolated(1):
-            network = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
-            model = BayesianNetwork(network, priors.ScaleMixture(), likelihoods.Normal(0.5))
-            rows = Split(torch.randn(11 * B + 3, 4), torch.randn(11 * B + 3, 2))
-            data = Dataset("made", rows, Spec(len(rows), (4,), 2, "regression"))
-        training = Training(
-            model, MeanFieldNormal(model), data,
-            epochs=4, batch_size=B, optim=ADAM, fast=fast, tf32=tf32, device=DEVICE,
-            schedule=partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5),
-        )  # fmt: skip
+        training = small_training(fast=fast, tf32=tf32)
         assert training.made_with["tf32"] is tf32
         training.run()
         assert isinstance(training.step, GraphStep)
@@ -152,6 +162,59 @@ def test_many_steps_per_launch_are_the_same_steps(
     for a, b in zip(*ends, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
     assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize("fast", ["eager", "compiled"])
+def test_a_training_resumes_where_it_was_interrupted(
+    fast: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within its second epoch, from its checkpoint, with graphs of four steps before and after."""
+    monkeypatch.setattr(GraphStep, "MANY", 4)
+    whole = small_training(fast=fast)
+    whole.run()
+    stopped = small_training(fast=fast, folder=tmp_path, progress=InterruptsLate(17))
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    resumed = small_training(fast=fast, folder=tmp_path)
+    assert resumed.resume()
+    resumed.run()
+    for a, b in zip(whole.named.values(), resumed.named.values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+class InterruptsLate(Silent):
+    """Interrupts the training as Ctrl-C does once it hears of step `at`."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_the_sum_over_processes_is_part_of_the_graph(group: None) -> None:
+    """NCCL sums over its one process, which takes itself for the first of two."""
+    made = [Made() for _ in range(2)]
+    for one, graph in zip(made, (True, False), strict=True):
+        step = one.step(ranks=ProcessGroup(0, 2))
+        assert isinstance(step, GraphStep), one.said
+        assert isinstance(step.step, SummedStep)
+        with isolated(7, device=DEVICE):
+            one.take(step if graph else step.step, 12)
+        assert (step.one is not None) == graph
+    agree(*made)
+    assert made[0].said == []
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    """The process group that `torchrun` leads to on GPUs, of this process alone."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 def test_each_replay_has_fresh_noise() -> None:
@@ -205,14 +268,16 @@ def test_a_schedule_of_the_betas_takes_no_graph() -> None:
     agree(*made)
 
 
+@pytest.mark.parametrize("anew", [True, False])
 @pytest.mark.parametrize("fast", ["eager", "compiled"])
-def test_a_training_resumes_within_an_epoch(fast: str) -> None:
-    """Seven steps, and seven in another process's place, are fourteen, bit for bit."""
+def test_a_training_resumes_within_an_epoch(fast: str, anew: bool) -> None:
+    """Seven steps, and seven in another process's place, are fourteen; bit for bit if captured `anew`."""
     whole, first, second = (Made() for _ in range(3))
     with isolated(7, device=DEVICE):
         step = whole.step(fast)
         whole.take(step, 7)
-        step.reset()  # capturing anew takes the same steps
+        if anew:
+            step.reset()
         whole.take(step, 7, begin=7)
     with isolated(7, device=DEVICE):
         first.take(first.step(fast), 7)
@@ -227,7 +292,7 @@ def test_a_training_resumes_within_an_epoch(fast: str) -> None:
         step.reset()
         set_random_state(random, DEVICE)
         second.take(step, 7, begin=7)
-    agree(whole, second, exactly=True)
+    agree(whole, second, exactly=anew)
 
 
 @pytest.mark.parametrize("make_guide", [partial(AutoLowRankMultivariateNormal, rank=2), AutoNormal])

@@ -6,7 +6,7 @@ import gc
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,9 @@ class GraphStep(WrappedStep):
     The first steps run as they are, on a side stream, as CUDA asks for; so does every batch of another
     shape or type than the usual one, such as the last of an epoch. A graph holds the optimiser's
     hyperparameters but the learning rate: when a schedule changes another one the graphs are dropped, and
-    captured anew once they have stayed the same for as many steps. It reads buffers and frozen weights where
-    they lay when it was captured: they may change in place only. The terms are overwritten by the next step.
+    captured anew once they have stayed the same for as many steps; `log` is told so the first time. It reads
+    buffers and frozen weights where they lay when it was captured: they may change in place only. The terms
+    are overwritten by the next step.
 
     Args:
         step: A fast step on CUDA whose optimiser is capturable and holds its learning rate in a tensor.
@@ -55,6 +56,7 @@ class GraphStep(WrappedStep):
         self.generator: torch.Generator | None = None
         self.failed = False  # to capture one step
         self.several = True  # may be captured at once
+        self.changed = False  # a hyperparameter that a graph holds
         self.reset()
 
     def draw_from(self, generator: torch.Generator | None) -> None:
@@ -88,7 +90,14 @@ class GraphStep(WrappedStep):
     def _step(self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None) -> Terms:
         if self.failed or not (_alike(x, self.x) and _alike(y, self.y)):
             return self.step(x, y, share, fraction, counts)
-        if hyperparameters(self.optimizer) != self.held:
+        if (now := hyperparameters(self.optimizer)) != self.held:
+            if now.values != self.held.values and not self.changed:
+                self.changed = True
+                self.log(
+                    "training more slowly: more of the optimizer than its learning rate changes, which CUDA "
+                    "graphs and compiled steps hold fixed; OneCycleLR and CyclicLR leave it with "
+                    "cycle_momentum=False"
+                )
             self.reset()
         if self.calls < self.WARM_UP:
             self.calls += 1
@@ -257,8 +266,15 @@ def _alike(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
 
 
-def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:
-    """Everything of the optimiser that a graph holds on to: the values, and where tensors lie."""
+class Held(NamedTuple):
+    """What a graph holds of an optimiser: its hyperparameters, and where its parameters and moments lie."""
+
+    values: tuple[Hashable, ...]
+    places: tuple[int, ...]
+
+
+def hyperparameters(optimizer: torch.optim.Optimizer) -> Held:
+    """Everything of the optimiser that a graph holds on to."""
     values = tuple(
         (key, value.data_ptr() if isinstance(value, Tensor) else repr(value))
         for group in optimizer.param_groups
@@ -266,7 +282,7 @@ def hyperparameters(optimizer: torch.optim.Optimizer) -> Hashable:
         if key not in ("params", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
     )
     changing = (*trained(optimizer), *moments(optimizer))
-    return values, tuple(value.data_ptr() for value in changing)
+    return Held(values, tuple(value.data_ptr() for value in changing))
 
 
 def capturable(optimizer: torch.optim.Optimizer) -> bool:

@@ -164,6 +164,17 @@ def test_one_process_agrees_with_itself_and_joins_nothing() -> None:
     assert SINGLE.shard(torch.arange(3)).tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("device", "gpus"), [("cuda", 1), ("cuda:1", 2)])
+def test_each_process_needs_a_gpu_of_its_own(device: str, gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in environments(2)[1].items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    refused = pytest.raises(ValueError, match=rf"use device=cuda, not {device}, .* has GPUs \({gpus}\)")
+    with refused, joined(torch.device(device)):
+        pass
+    assert not torch.distributed.is_initialized()
+
+
 def test_a_batch_smaller_than_the_processes_is_refused() -> None:
     data = classes(12)
     with pytest.raises(ValueError, match="batch_size 2 is less than the number of processes, 3"):

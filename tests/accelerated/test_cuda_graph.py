@@ -288,6 +288,33 @@ def test_a_training_takes_many_steps_per_launch(
         assert torch.equal(ends[0][2], ends[1][2])
 
 
+def test_where_many_steps_cannot_be_captured_they_go_one_by_one(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same steps, with a line."""
+    ends, said = [], list[str]()
+    for many in (True, False):
+        training = small_training(None)
+        cuda.state = [training.optimizer]
+        step = training.step = GraphStep(training.step, training.train.head(B), said.append)
+        if many:
+
+            def fails(*read: Any) -> Any:
+                raise RuntimeError("no room for it")
+
+            monkeypatch.setattr(step.step, "take_all", fails)
+        else:
+            monkeypatch.setattr(step, "several", False)
+        training.run()
+        assert step.one is not None
+        assert step.many is None
+        ends.append([p.detach().clone() for p in training.named.values()])
+    (line,) = said
+    assert line.startswith("training with one launch per step: ")
+    for one, other in zip(*ends, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(
     ("full", "each", "large"), [(390, 30, 5), (468, 26, 4), (7, 7, 4), (31, 30, 4), (1, 1, 2)]
 )
@@ -452,7 +479,8 @@ def test_schedules_of_other_hyperparameters_are_followed(make: Any, schedule: st
     for graph in (False, True):
         step, rows = made(optim=make)
         cuda.state, cuda.captures = [step.optimizer], 0
-        take = GraphStep(step, rows) if graph else step
+        said: list[str] = []
+        take = GraphStep(step, rows, said.append) if graph else step
         follow = {
             "OneCycleLR": partial(torch.optim.lr_scheduler.OneCycleLR, max_lr=0.05, total_steps=20),
             "CyclicLR": partial(torch.optim.lr_scheduler.CyclicLR, base_lr=1e-3, max_lr=0.05, step_size_up=5),
@@ -475,6 +503,7 @@ def test_schedules_of_other_hyperparameters_are_followed(make: Any, schedule: st
     for one, other in zip(*ends, strict=True):
         torch.testing.assert_close(other, one)
     assert cuda.captures == {"StepLR": 1, "by hand": 2, "memory": 2}.get(schedule, 0)
+    assert len(said) == (schedule not in ("StepLR", "memory"))
 
 
 def test_capturable_means_steps_and_rates_on_the_device() -> None:
