@@ -107,7 +107,11 @@ class MeanFieldNormal(Named):
         """
         if not self.shapes:
             raise ValueError("the guide has no parameters yet: fit it, or call it once")
-        return self.split(self.loc.detach()), self.split(self.sigma.detach())
+        with torch.no_grad():
+            return self.split(self.loc.detach()), self._scales()
+
+    def _scales(self) -> dict[str, Tensor]:
+        return self.split(self.sigma)
 
 
 def _check_real(site: dict[str, Any]) -> None:

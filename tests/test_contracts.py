@@ -25,6 +25,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.initializers import from_network, kaiming
+from pyrobbb.matrix_normal import MatrixNormal
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
@@ -46,6 +47,8 @@ GUIDES: dict[str, Callable[[Any], nn.Module]] = {
     "auto_low_rank": partial(autoguide.AutoLowRankMultivariateNormal, init_loc_fn=kaiming, init_scale=0.01),
     "auto_multivariate": partial(autoguide.AutoMultivariateNormal, init_scale=0.01),
     "auto_delta": autoguide.AutoDelta,
+    "auto_iaf": autoguide.AutoIAFNormal,
+    "matrix_normal": MatrixNormal,
 }
 LIKELIHOODS: dict[str, likelihoods.Likelihood] = {
     "categorical": likelihoods.Categorical(),

@@ -75,7 +75,8 @@ class MeanFieldLearner(Learner):
         with isolated(), torch.no_grad():
             output = model.apply_network(model.initial(), torch.zeros(1, width))
         _check_mean(model.likelihood, output, output.shape[:1])
-        if not all(hasattr(guide, name) for guide in guides for name in ("loc", "rho", "shapes")):
+        flat = all(hasattr(guide, name) for guide in guides for name in ("loc", "rho", "shapes"))
+        if not flat or any(guide.rho.shape != guide.loc.shape for guide in guides):
             raise ValueError("the guides must have flat `loc` and `rho`, as MeanFieldNormal")
         self.model, self.guides, self.seeds, self.runs = model, list(guides), seeds, len(seeds)
         buffers = model.network.named_buffers()  # the weights' initial values among them
