@@ -14,6 +14,7 @@ from experiments.paper import closed_form, regression_report, table1_report
 from experiments.reproductions.training_choices import CENTRE, GROUPS
 from experiments.results.aims import AIMS, Found
 from experiments.results.records import NOT_RUN, Record, Records, seconds_of, seeds_of, spent
+from experiments.studies import recipes
 from experiments.tutorial import worked_example
 from experiments.tutorial.mnist_report import PRINTED_ENTROPY, TUTORIAL
 from experiments.tutorial.mnist_uncertainty import NOISE
@@ -132,6 +133,12 @@ def same_kl(record: Record) -> Found:
     return words, "no difference found" if verdict(gap) == "undecided" else "does not"
 
 
+def learned_by_gradient(record: Record) -> Found:
+    """Section 3.3: a prior whose parameters gradients learn does worse than the fixed one."""
+    gap = recipes.differences(record["found"], "gradient_mixture")
+    return f"{estimate(gap, 2, sign=True)} points of test error, {seeds(len(gap))}", verdict(gap)
+
+
 def order_of_regret(record: Record) -> Found:
     """Fig. 6: Bayes by Backprop below 1 % greedy below 5 % greedy at the end, each paired by seed."""
     ends = {
@@ -242,6 +249,7 @@ FOUND: dict[str, Callable[[Record], Found]] = {
     "widening": widening,
     "narrowing": plain_is_sure,
     "same error": same_kl,
+    "learned by gradient": learned_by_gradient,
     "regret": regret,
     "order of regret": order_of_regret,
     "not finite": not_finite,

@@ -179,8 +179,13 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
     return "\n\n".join(words)
 
 
+def differences(found: Mapping[str, Sequence[Result]], name: str) -> list[float]:
+    """Test error of a recipe less that of the centre, by seed."""
+    return [a - b for a, b in pairs(found[name], found.get(CENTRE, []), "test_error", "seed")]
+
+
 def _ahead(found: Mapping[str, Sequence[Result]], name: str) -> str:
-    gap = [a - b for a, b in pairs(found[name], found.get(CENTRE, []), "test_error", "seed")]
+    gap = differences(found, name)
     return "" if name == CENTRE or not gap else estimate(gap, 2, sign=True)
 
 
