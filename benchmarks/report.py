@@ -10,6 +10,7 @@ from benchmarks import (
     compiling,
     estimators,
     growth,
+    guides,
     memory,
     parts,
     prediction,
@@ -134,6 +135,25 @@ def of_estimators(rounds: int, log: Say) -> dict[str, Any]:
     log(f"  means differ by {z:.2f} standard errors at most, in {estimators.DIRECTIONS} directions")
     log(f"  variance {variance:.1f} times lower")
     return found | {"draws": draws, "greatest_z": round(z, 2), "variance_ratio": round(variance, 2)}
+
+
+def of_guides(rounds: int, log: Say) -> dict[str, Any]:
+    """Richer guides beside the mean field; a last layer's step beside the network's forward pass."""
+    found: dict[str, Any] = {}
+    log("\nms per step, and times the mean field's; of a last layer times the network's forward pass")
+    for networks, make, base in (
+        (guides.WIDTHS, guides.by_guide, "mean field"),
+        (guides.TRAINED, guides.of_last_layer, "forward"),
+    ):
+        for network in networks:
+            with isolated(0):
+                times = in_turn(make(network), 2 * rounds)
+            found[network if base == "mean field" else f"last layer of {network}"] = own = {}
+            for name, values in times.items():
+                value = ratio(values, times[base])
+                log(f"  {network:18} {name:14} {spread(values)!s:26} {value}")
+                own[name] = figures("ms", spread(values)) | figures("ratio", value)
+    return found
 
 
 def predict(rounds: int, log: Say) -> dict[str, Any]:

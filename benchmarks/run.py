@@ -29,6 +29,7 @@ def main() -> None:
         "growth": report.growing,
         "compile": report.compilation,
         "replay": report.replay,
+        "guides": report.of_guides,
         "restarts": report.restarted,
         "bandit": report.bandits,
     }

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from engine_fakes import classes, network, normal
@@ -32,11 +32,13 @@ def _case(task: str) -> tuple[nn.Module, Split, Any]:
     return network(width=1), Split(x, x[:, :1].sin()), likelihoods.Normal(scale=NOISE)
 
 
-def _ours(net: nn.Module, data: Split, likelihood: Any, **options: Any) -> LaplaceGuide:
+def _ours(
+    net: nn.Module, data: Split, likelihood: Any, **options: Any
+) -> tuple[BayesianNetwork, LaplaceGuide]:
     model = BayesianNetwork(net, priors.Normal(sigma=SIGMA), likelihood, len(data))
     guide = LaplaceGuide(Laplace(**options), model)
     guide.fit(model, data)
-    return guide
+    return model, guide
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # of theirs
@@ -46,7 +48,7 @@ def _ours(net: nn.Module, data: Split, likelihood: Any, **options: Any) -> Lapla
 def test_it_is_laplace_torch_s(task: str, layers: str, structure: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("pyrobbb.inference.laplace.TURNS", 0)  # theirs takes any weights for a mode
     net, data, likelihood = _case(task)
-    guide = _ours(net, data, likelihood, structure=structure, layers=layers)
+    model, guide = _ours(net, data, likelihood, structure=structure, layers=layers)
     other = theirs.Laplace(
         net,
         task,
@@ -67,3 +69,20 @@ def test_it_is_laplace_torch_s(task: str, layers: str, structure: str, monkeypat
     torch.testing.assert_close(
         guide.log_evidence, other.log_marginal_likelihood().detach().squeeze(), **close
     )
+    few = data.x[:5]
+    for found, expected in zip(
+        _functions(model, guide, few), other._glm_predictive_distribution(few), strict=True
+    ):
+        torch.testing.assert_close(found, expected.detach(), **close)
+
+
+def _functions(model: BayesianNetwork, guide: LaplaceGuide, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (N, K) and covariance (N, K, K) of the linearised network's outputs."""
+    network, mode = guide.linearised(model), guide.loc.detach()
+
+    def outputs(flat: Tensor) -> Tensor:
+        return network.apply_network(guide.split(flat), x)
+
+    J = torch.func.jacrev(outputs)(mode)[..., guide.where]
+    solved = torch.stack([guide.curvature.solve(slope) for slope in J.flatten(0, 1)]).view_as(J)
+    return outputs(mode), torch.einsum("nkd,nld->nkl", J, solved)
