@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import bound as recorded_bound
 from experiments.studies.bound import Setting, Settings, correlation, main, places, report, rows
 
 
@@ -68,3 +69,25 @@ def test_where_rho_starts_is_compared_like_its_rate() -> None:
     assert "rate of rho" in head
     assert "rho from" in head
     assert "temperature" not in head
+
+
+def test_the_recorded_table_is_printed_without_training(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bound"])
+    recorded_bound.main()
+    *table, last = capsys.readouterr().out.splitlines()
+    rows = json.loads(recorded_bound.RECORD.read_text(encoding="utf-8"))["rows"]
+    assert "\n".join(table) == report({"rows": rows})
+    assert last.startswith("python -m experiments.studies.bound trains anew")
+    monkeypatch.setattr("sys.argv", ["bound", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        recorded_bound.main()
+    assert "docs/records/bound.json" in capsys.readouterr().out
+    monkeypatch.setattr(recorded_bound, "RECORD", tmp_path / "bound.json")
+    monkeypatch.setattr("sys.argv", ["bound"])
+    with pytest.raises(SystemExit, match="2"):
+        recorded_bound.main()
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert "make results" in error
