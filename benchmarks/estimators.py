@@ -1,7 +1,7 @@
 """What a learned prior costs in a step, and local reparameterisation: its time, bias and variance."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,13 @@ from pyrobbb.mean_field import MeanFieldNormal
 
 EVERY = 20  # steps between two updates of a learned prior
 DIRECTIONS = 20  # in which mean gradients are compared
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # each with the shape of a row
+    "perceptron": (lambda: nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 3)), (20,)),
+    "conv net": (
+        lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 3)),
+        (1, 6, 6),
+    ),
+}
 
 CASES: dict[str, tuple[Callable[[], priors.Prior], str]] = {
     "normal": (lambda: priors.Normal(sigma=0.1), "weights"),
@@ -46,32 +53,45 @@ def _step(width: int, prior: priors.Prior, estimator: str) -> Work:
     return step
 
 
-def gradients(draws: int) -> tuple[float, float]:
-    """Local noise beside weight noise: the greatest |z| of mean gradients, and the ratio of variances.
+def gradients(name: str, draws: int, fast: str = "compiled") -> tuple[float, float]:
+    """Noise on the outputs beside noise on the weights: greatest |z| of mean gradients, ratio of variances.
 
-    Both are of the same network, 20-50-3 on made rows, with sigma 0.2 and a normal prior.
+    Both are of one of `NETWORKS` on made rows, with sigma 0.2 and a normal prior.
     """
+    make, shape = NETWORKS[name]
     with isolated(0):
-        net = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 3))
-        rows = Split(torch.randn(BATCH, 20), torch.randint(0, 3, (BATCH,)))
-        directions = torch.nn.functional.normalize(torch.randn(DIRECTIONS, 2 * (21 * 50 + 51 * 3)), dim=1)
-    moments = [_moments(net, rows, estimator, draws, directions) for estimator in ("weights", "local")]
-    (mean, variance, total), (other, lesser, less) = moments
-    z = (mean - other).abs() / ((variance + lesser) / draws).sqrt()
-    return float(z.max()), float(total / less)
+        net = make()
+        rows = Split(torch.randn(BATCH, *shape), torch.randint(0, 3, (BATCH,)))
+        size = 2 * sum(p.numel() for p in net.parameters())
+        directions = torch.nn.functional.normalize(torch.randn(DIRECTIONS, size), dim=1).double()
+    weights, local = (_moments(net, rows, how, draws, directions, fast) for how in ("weights", "local"))
+    along = slice(DIRECTIONS)
+    z = (weights.mean - local.mean)[along] / ((weights.variance + local.variance)[along] / draws).sqrt()
+    variances = [moments.variance[DIRECTIONS:].sum() for moments in (local, weights)]
+    return float(z.abs().max()), float(variances[0] / variances[1])
+
+
+class _Moments(NamedTuple):
+    """Of the gradient along each direction, then of each of its entries."""
+
+    mean: Tensor
+    variance: Tensor
 
 
 def _moments(
-    net: nn.Module, rows: Split, estimator: str, draws: int, directions: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and variance of the gradient along each direction, and its variance in all."""
+    net: nn.Module, rows: Split, estimator: str, draws: int, directions: Tensor, fast: str
+) -> _Moments:
     model = BayesianNetwork(net, priors.Normal(sigma=0.3), likelihoods.Categorical(), BATCH)
     guide = MeanFieldNormal(model, init_rho=-1.5)
+    total = squares = torch.zeros(len(directions) + directions.shape[1], dtype=torch.float64)
     with isolated(1):
         guide()
         optimizer = torch.optim.SGD(guide.parameters(), lr=0.1)
-        step: Any = dispatch.make_step(model, guide, optimizer, rows, estimator=estimator, fast="eager")
-        noise = (torch.randn(step.noise_shape) for _ in range(draws))
-        every = torch.stack([torch.cat(agreement.gradients(step, rows, one)[2:]) for one in noise])
-    along = every @ directions.T
-    return along.mean(0), along.var(0), every.var(0).sum()
+        step: Any = dispatch.make_step(model, guide, optimizer, rows, estimator=estimator, fast=fast)
+        for _ in range(draws):
+            each = agreement.gradients(step, rows, torch.randn(step.noise_shape))[2:]
+            gradient = torch.cat(each).double()
+            seen = torch.cat([directions @ gradient, gradient])
+            total, squares = total + seen, squares + seen.square()
+    mean = total / draws
+    return _Moments(mean, (squares - draws * mean.square()) / (draws - 1))

@@ -119,7 +119,7 @@ def restarted(rounds: int, log: Say) -> dict[str, Any]:
 
 
 def of_estimators(rounds: int, log: Say) -> dict[str, Any]:
-    """Learned priors and noise on the outputs: what they cost in time, and what noise they save."""
+    """What learned priors and noise on the outputs cost in time."""
     found: dict[str, Any] = {}
     for width in WIDTHS:
         times = in_turn(estimators.works(width), max(2, rounds // 2), burst=estimators.EVERY)
@@ -129,12 +129,22 @@ def of_estimators(rounds: int, log: Say) -> dict[str, Any]:
             value = ratio(values, times["normal"])
             log(f"  {name:20} {spread(values)}  {value}")
             found[f"2x{width}"] |= figures(f"ratio_{name.replace(' ', '_')}", value)
-    draws = 1000 * rounds
-    z, variance = estimators.gradients(draws)
-    log(f"\nGradient of 20-50-3 on {steps.BATCH} rows, {draws:,} draws: noise on the outputs beside weights")
-    log(f"  means differ by {z:.2f} standard errors at most, in {estimators.DIRECTIONS} directions")
-    log(f"  variance {variance:.1f} times lower")
-    return found | {"draws": draws, "greatest_z": round(z, 2), "variance_ratio": round(variance, 2)}
+    return found
+
+
+def of_gradients(rounds: int, log: Say) -> dict[str, Any]:
+    """What noise on the outputs changes in the gradient: nothing in its mean, much in its variance."""
+    draws = 10_000 * rounds
+    found: dict[str, Any] = {"draws": draws}
+    log(
+        f"\nGradient on {steps.BATCH} rows, {draws:,} draws: noise on the outputs beside noise on the weights"
+    )
+    for name in estimators.NETWORKS:
+        z, variance = estimators.gradients(name, draws)
+        log(f"  {name}: means differ by at most {z:.2f} standard errors along {estimators.DIRECTIONS} lines")
+        log(f"  {name}: {variance:.3f} times the variance")
+        found[name] = {"greatest_z": round(z, 2), "ratio_of_variance": round(variance, 4)}
+    return found
 
 
 def of_guides(rounds: int, log: Say) -> dict[str, Any]:
@@ -271,6 +281,14 @@ def targets(found: dict[str, Any], log: Say) -> list[dict[str, Any]]:
         (("step", "2x1200", "ratio_of_natural_gradient_normal_prior"), 1.4),
         (("prediction", "2x1200", "ratio_to_products"), 1.5),
         (("memory", "predict", "100 draws", "peak"), 1024),
+        (("estimators", "2x400", "ratio_learned"), 1.05),
+        (("estimators", "2x1200", "ratio_learned"), 1.05),
+        (("estimators", "2x400", "ratio_normal,_local"), 1.3),
+        (("estimators", "2x1200", "ratio_normal,_local"), 1.3),
+        (("gradients", "perceptron", "greatest_z"), 3),
+        (("gradients", "perceptron", "ratio_of_variance"), 0.1),
+        (("gradients", "conv net", "greatest_z"), 3),
+        (("gradients", "conv net", "ratio_of_variance"), 0.1),
     ]
     results = []
     log("\nTargets on two CPU cores")

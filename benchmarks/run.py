@@ -24,6 +24,7 @@ def main() -> None:
         "step": report.step,
         "parts": report.parts_of_step,
         "estimators": report.of_estimators,
+        "gradients": report.of_gradients,
         "prediction": report.predict,
         "memory": report.use_of_memory,
         "growth": report.growing,

@@ -1,8 +1,11 @@
 """What `benchmarks/` measured and how long a fresh clone takes, as the documents have it."""
 
 from benchmarks.planted import SOUND
+from benchmarks.report import targets
 from experiments._runner.tables import markdown
-from experiments.results.records import Record
+from experiments.results.records import NONE, Record, Records
+
+LOCAL = ",_local"  # how the keys of a record end whose noise lies on the outputs
 
 
 def steps(record: Record) -> str:
@@ -22,6 +25,40 @@ def steps(record: Record) -> str:
         blocks.append(markdown(["step", "ms, median", "times the plain step's median"], times))
         blocks.append(markdown(["of each round", "median", "quartiles"], ratios))
     return "\n\n".join(blocks)
+
+
+def estimators(record: Record) -> str:
+    """What learned priors and noise on the outputs cost in time."""
+    sizes = record["estimators"]
+    widths = [size for size in sizes if size.startswith("2x")]
+    kinds = [key for key in sizes[widths[0]] if not key.endswith("quartiles")]
+    rows = []
+    for kind in kinds:
+        cells = []
+        for width in widths:
+            found = sizes[width]
+            low, high = found[f"{kind}_quartiles"]
+            cells.append(f"{found[kind]:.2f} ({low:.2f} to {high:.2f})")
+            own = found.get(kind.removesuffix(LOCAL)) if kind.endswith(LOCAL) else None
+            cells.append(f"{found[kind] / own:.2f}" if own else "-")
+        rows.append([kind.removeprefix("ratio_").replace("_", " "), *cells])
+    columns = (
+        (f"{width}: times the step under a fixed normal prior", "of medians: times its own prior's")
+        for width in widths
+    )
+    return markdown(["prior, and where the noise is if not on the weights", *sum(columns, ())], rows)
+
+
+def gradients(record: Record) -> str:
+    """Noise on the outputs beside noise on the weights: means and variances of the gradient."""
+    found = record["gradients"]
+    rows = [
+        [name, f"{one['greatest_z']:.2f}", f"{one['ratio_of_variance']:.3f}"]
+        for name, one in found.items()
+        if isinstance(one, dict)
+    ]
+    head = ["network", "means differ by at most, standard errors", "times the variance"]
+    return f"{found['draws']:,} draws of each:\n\n{markdown(head, rows)}"
 
 
 def replayed(record: Record) -> str:
@@ -58,13 +95,17 @@ def planted(record: Record) -> str:
     return f"{markdown(['fit', 'flagged', 'by'], rows)}\n\n{words}"
 
 
-def aims(record: Record) -> str:
-    """What is aimed at, and what was found."""
+def aims(records: Records) -> str:
+    """What is aimed at, what was found, and by how much it is missed."""
+    found: Record = {}
+    for name in ("bench_steps", "bench_gradients"):
+        found |= records.get(name) or {}
     rows = []
-    for one in record["targets"]:
-        met = "holds" if one["holds"] else "missed"
-        rows.append([f"`{one['figure']}`", f"{one['at_most']:g}", f"{one['value']:.2f}", met])
-    return markdown(["figure", "at most", "found", ""], rows)
+    for one in targets(found, lambda line: None):
+        value, most = one["value"], one["at_most"]
+        said = "holds" if one["holds"] else f"missed by {100 * (value / most - 1):.1f} %"
+        rows.append([f"`{one['figure']}`", f"{most:g}", f"{value:.3g}", said])
+    return markdown(["figure", "at most", "found", ""], rows) if rows else NONE
 
 
 def first_run(record: Record) -> str:

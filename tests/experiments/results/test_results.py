@@ -104,6 +104,15 @@ def test_every_page_of_a_reproduction_begins_with_its_claims_and_its_runs(path):
     assert f"reproduction/{path.stem}\n" in results
 
 
+def test_an_aim_that_is_missed_says_by_how_much(tmp_path):
+    found = {"2x400": {"ratio_learned": 1.06}, "2x1200": {"ratio_learned": 1.02}}
+    (tmp_path / "bench_steps.json").write_text(json.dumps({"estimators": found}))
+    perceptron = {"greatest_z": 6.0, "ratio_of_variance": 0.08}
+    (tmp_path / "bench_gradients.json").write_text(json.dumps({"gradients": {"perceptron": perceptron}}))
+    said = [line.split(" | ")[-1] for line in TEXTS["bench.aims"](Records(tmp_path)).splitlines()[2:]]
+    assert said == ["missed by 1.0 % |", "holds |", "missed by 100.0 % |", "holds |"]
+
+
 def test_what_was_run_has_the_seeds_and_times_of_its_record(tmp_path):
     assert set(runs(Records(tmp_path), "bandit").splitlines()[-1].split(" | ")) >= {
         "-",
