@@ -10,6 +10,7 @@ from experiments.paper.regression_report import HEAD, NAMES, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon, grid_report, training_choices
 from experiments.results import bench, own_tables
+from experiments.results import bound as bound_found
 from experiments.results.records import NONE, NOT_RUN, Record, Records, Text, made_by, of
 from experiments.scoreboard import choose
 from experiments.scoreboard.choose import PARTS
@@ -224,6 +225,8 @@ TABLES: dict[str, Text] = {
     "bandit_short": of("bandit_short", headed(first_steps), NONE),
     **{name: of(name, headed(showdown), NONE) for name in SHOWDOWNS},
     "ledger": of("kl_ledger", headed(ledger), NONE),
+    "bound.worth": bound_found.worth,
+    "bound.worth_in_short": bound_found.worth,
     "bound": of("bound_mnist", headed(as_printed(bound.report)), NONE),
     **{name: of(name, headed(as_printed(bound.report)), NONE) for name in BOUNDS},
     "first_run": of("first_run", bench.first_run, "nothing."),

@@ -13,6 +13,7 @@ from matplotlib.image import imread
 from experiments.paper import table1_report
 from experiments.results.__main__ import MARKED, TEXTS, filled, make
 from experiments.results.aims import beside_published, ranked
+from experiments.results.bound import worth
 from experiments.results.claims import DECLARED, FOUND, claims, runs
 from experiments.results.figures import source
 from experiments.results.records import Records, made_by, seconds_of, seeds_of
@@ -102,6 +103,10 @@ def test_every_page_of_a_reproduction_begins_with_its_claims_and_its_runs(path):
         assert record is None or seeds_of(record) or run["seeds"]
     assert "toctree" in (results := (ROOT / "docs" / "results.md").read_text(encoding="utf-8"))
     assert f"reproduction/{path.stem}\n" in results
+
+
+def test_what_the_bound_is_worth_is_not_said_without_records(tmp_path):
+    assert worth(Records(tmp_path)) == "Not run on today's code."
 
 
 def test_an_aim_that_is_missed_says_by_how_much(tmp_path):
