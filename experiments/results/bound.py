@@ -1,12 +1,17 @@
-"""What the bound is worth under which prior."""
+"""What the bound is worth under which prior, and which cells of its table have not been run."""
 
 from statistics import fmean
 
-from experiments.results.records import NONE, Records
+from experiments._runner.tables import markdown, seeds_by_name
+from experiments.results.records import NONE, Record, Records, spent
 from experiments.scoreboard.compare import rows_of
 from experiments.studies.bound import kinds, ranks
 
 STUDIES = ("bound_ranks_wide", "bound_ranks", "bound_ranks_widths")
+NETWORKS = ("2x400", "2x1200", "conv")
+PRIORS = ("mixture", "gaussian", "learned", "ard", "horseshoe")
+SEEDS = (1, 2, 3)
+LIKE = {"horseshoe": "group_horseshoe"}  # whose time it is reckoned by
 EPOCHS = 40  # of every prior at 2x400
 
 
@@ -36,3 +41,26 @@ def worth(records: Records) -> str:
         f"Under hierarchical priors the bound pays for every scale, and ends higher than under learned ones "
         f"({F['group_horseshoe']} and {F['ard']})."
     )
+
+
+def cells(record: Record) -> str:
+    """The seeds of each network and prior that have not been run, and about how long they would take."""
+    rows = record["rows"]
+    lines = []
+    for network in NETWORKS:
+        cells = [network]
+        for prior in PRIORS:
+            own = rows_of(rows, network=network, prior=prior)
+            left = [seed for seed in SEEDS if not any(seed in row["seeds"] for row in own)]
+            time = spent(len(left) * _seconds(rows, network, prior))
+            cells.append(f"{seeds_by_name(left)}: about {time}" if left else "run")
+        lines.append(cells)
+    return markdown(["", *PRIORS], lines)
+
+
+def _seconds(rows: list[Record], network: str, prior: str) -> float:
+    """Of one training: the network's under learned scales, times what the prior takes of those at 2x400."""
+    times = {row["prior"]: row["seconds"] for row in rows_of(rows, network="2x400", epochs=EPOCHS)}
+    (learned,) = rows_of(rows, network=network, prior="learned", images=50_000)[:1]
+    each = learned["seconds"] * EPOCHS / learned["epochs"]
+    return float(each * times[LIKE.get(prior, prior)] / times["learned"])

@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from experiments.paper import table1_report
 from experiments.results.__main__ import MARKED, TEXTS, filled, make
 from experiments.results.aims import beside_published, ranked
-from experiments.results.bound import worth
+from experiments.results.bound import cells, worth
 from experiments.results.claims import DECLARED, FOUND, claims, runs
 from experiments.results.figures import source
 from experiments.results.records import Records, made_by, seconds_of, seeds_of
@@ -105,8 +105,19 @@ def test_every_page_of_a_reproduction_begins_with_its_claims_and_its_runs(path):
     assert f"reproduction/{path.stem}\n" in results
 
 
-def test_what_the_bound_is_worth_is_not_said_without_records(tmp_path):
+def test_cells_of_the_bound_that_were_not_run_are_named_with_about_their_time(tmp_path):
     assert worth(Records(tmp_path)) == "Not run on today's code."
+    row = {"network": "2x400", "epochs": 40, "images": 50_000, "seeds": [1, 2, 3]}
+    times = {"mixture": 200.0, "gaussian": 100.0, "learned": 100.0, "ard": 150.0, "group_horseshoe": 300.0}
+    rows = [row | {"prior": prior, "seconds": seconds} for prior, seconds in times.items()]
+    learned = row | {"prior": "learned"}
+    rows.append(learned | {"network": "2x1200", "seconds": 3600.0, "seeds": [1, 2]})
+    rows.append(learned | {"network": "conv", "seconds": 1800.0, "epochs": 60})
+    rows.append(row | {"network": "conv", "prior": "mixture", "seconds": 9.0, "epochs": 20, "seeds": [1]})
+    wide, conv = [line.strip("| ").split(" | ") for line in cells({"rows": rows}).splitlines()[-2:]]
+    assert wide[3:4] == ["seed 3: about 60 minutes"]
+    assert conv[1:4] == ["seeds 2, 3: about 80 minutes", "seeds 1, 2, 3: about 60 minutes", "run"]
+    assert conv[5] == "seeds 1, 2, 3: about 3.0 hours"
 
 
 def test_an_aim_that_is_missed_says_by_how_much(tmp_path):
