@@ -42,11 +42,10 @@ def estimators(record: Record) -> str:
             own = found.get(kind.removesuffix(LOCAL)) if kind.endswith(LOCAL) else None
             cells.append(f"{found[kind] / own:.2f}" if own else "-")
         rows.append([kind.removeprefix("ratio_").replace("_", " "), *cells])
-    columns = (
-        (f"{width}: times the step under a fixed normal prior", "of medians: times its own prior's")
-        for width in widths
-    )
-    return markdown(["prior, and where the noise is if not on the weights", *sum(columns, ())], rows)
+    head = ["prior, and where the noise is if not on the weights"]
+    for width in widths:
+        head += [f"{width}: times the step under a fixed normal prior", "of medians: times its own prior's"]
+    return markdown(head, rows)
 
 
 def gradients(record: Record) -> str:

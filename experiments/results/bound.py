@@ -36,8 +36,8 @@ def worth(records: Records) -> str:
         f"has {F['mixture']}) and tells a network that is too small, but does not rank rates and widths "
         f"reliably: its rank correlations with the validation error are {', '.join(every)} in three "
         f"studies, the first with ARD among its priors. What is learned is not paid for in it, and these "
-        f"networks err more: {errors[0]:.2f} to {errors[-1]:.2f} % at 2x400, where the default, under its wide "
-        f"fixed prior, has {usual:.2f} %. "
+        f"networks err more: {errors[0]:.2f} to {errors[-1]:.2f} % at 2x400, where the default, under its "
+        f"wide fixed prior, has {usual:.2f} %. "
         f"Under hierarchical priors the bound pays for every scale, and ends higher than under learned ones "
         f"({F['group_horseshoe']} and {F['ard']})."
     )
