@@ -289,6 +289,8 @@ def targets(found: dict[str, Any], log: Say) -> list[dict[str, Any]]:
         (("gradients", "perceptron", "ratio_of_variance"), 0.1),
         (("gradients", "conv net", "greatest_z"), 3),
         (("gradients", "conv net", "ratio_of_variance"), 0.1),
+        *((("guides", network, "low rank, 10", "ratio"), 1.5) for network in guides.WIDTHS),
+        *((("guides", f"last layer of {network}", "step", "ratio"), 1.1) for network in guides.TRAINED),
     ]
     results = []
     log("\nTargets on two CPU cores")

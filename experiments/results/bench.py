@@ -60,6 +60,22 @@ def gradients(record: Record) -> str:
     return f"{found['draws']:,} draws of each:\n\n{markdown(head, rows)}"
 
 
+def guides(record: Record) -> str:
+    """Steps of richer guides beside the mean field's, of last layers beside the network's forward pass."""
+    rows = [
+        [
+            network,
+            name,
+            f"{one['ms']:.1f}",
+            f"{one['ratio']:.2f}",
+            "{:.2f} to {:.2f}".format(*one["ratio_quartiles"]),
+        ]
+        for network, found in record["guides"].items()
+        for name, one in found.items()
+    ]
+    return markdown(["network", "step of", "ms", "times the first", "quartiles"], rows)
+
+
 def replayed(record: Record) -> str:
     """Milliseconds of a small network's step, in each of its ways, and how many times faster than Pyro's."""
     ways = ["Pyro's SVI", "as it is", "replayed", "compiled"]
@@ -97,7 +113,7 @@ def planted(record: Record) -> str:
 def aims(records: Records) -> str:
     """What is aimed at, what was found, and by how much it is missed."""
     found: Record = {}
-    for name in ("bench_steps", "bench_gradients"):
+    for name in ("bench_steps", "bench_gradients", "bench_guides"):
         found |= records.get(name) or {}
     rows = []
     for one in targets(found, lambda line: None):

@@ -105,6 +105,7 @@ DRAWN: dict[str, tuple[str, Callable[[Record], Figure]]] = {  # figure -> its re
     "figure3": ("table1_full", table1_report.figure3),
     "figure4": ("pruning", pruning_report.figure4),
     "table2": ("pruning", pruning_report.error_figure),
+    "figure4_best": ("pruning_best", pruning_report.figure4),
     "figure4_learned": ("pruning_learned", pruning_report.figure4),
     "figure5": ("regression", regression_report.figure),
     "figure6": ("bandit", cumulative_regret),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import estimators, gpu, growth, parts, peers, prediction, report, steps
+from benchmarks import estimators, gpu, growth, guides, parts, peers, prediction, report, steps
 from benchmarks.timing import Spread, figures, in_turn, ratio, spread
 from commands import command, interpreter
 from paths import ROOT
@@ -84,6 +84,18 @@ def test_each_part_of_a_step_runs_alone(samples: int, monkeypatch: pytest.Monkey
     with isolated(0):
         for work in parts.works(20, samples, "eager").values():
             work()
+
+
+def test_richer_guides_and_a_last_layer_take_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guides, "WIDTHS", {"small": (4, 3, 3)})
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, guides.CLASSES))
+    monkeypatch.setattr(guides, "TRAINED", {"small": (lambda: net, "2.*", (8, 4))})
+    said: list[str] = []
+    found = report.of_guides(1, said.append)
+    assert list(found["small"]) == list(guides.GUIDES)
+    assert list(found["last layer of small"]) == ["forward", "step"]
+    assert found["small"]["mean field"]["ratio"] == found["last layer of small"]["forward"]["ratio"] == 1.0
+    assert len(said) == 1 + len(guides.GUIDES) + 2
 
 
 @pytest.mark.parametrize("name", peers.PEERS)
