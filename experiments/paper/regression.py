@@ -2,17 +2,20 @@
 
 `python -m experiments.paper.regression [priors=[...]] [key=value ...]` fits networks that all say a mean and
 a noise for each x, from five seeds: Bayesian ones under each prior, and plain ones that minimise the same
-conditional Gaussian loss, as the paper's does. The prior is chosen by held-out log score: of networks that
-see x <= 0.4, on rows with x > 0.4. Under that prior NUTS draws from the posterior of one hidden layer of 50.
+conditional Gaussian loss, as the paper's does. The prior is chosen by held-out log score, of networks that
+see x <= 0.4 on rows with x > 0.4, and where seeds do not tell scores apart by prior predictive (`choose`).
+Under that prior NUTS draws from the posterior of one hidden layer of 50.
 Inputs are taken as they are. Writes `record.json` and `figure.png`; what is finished is not run again.
 
 priors=[mixture,wide_mixture,gaussian,fan_in]    which priors
+part=choice      the prior predictive and the choice alone, into the record of an earlier run in that folder
 nuts_chains=2 nuts_warmup=100 nuts_draws=100 nuts_depth=6    how much work NUTS does
 Other arguments are for every network, as in `experiments.run`: data.noise=0.1414 epochs=100; model.hidden
 leaves NUTS' network as it is.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +28,12 @@ from torch import Tensor
 from experiments._runner.build import ConfigError, build
 from experiments._runner.command import command
 from experiments._runner.compose import compose, fitted
-from experiments._runner.study import Study
+from experiments._runner.record import provenance
+from experiments._runner.study import Outputs, Study
+from experiments._runner.tables import verdict
 from experiments.paper.regression_report import figure, report
 from pyrobbb import priors
+from pyrobbb._support.files import read_json, write_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import PaperCurve
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
@@ -47,6 +53,7 @@ NETWORKS = 5  # seeds of each kind
 DRAWS = 1000  # of each, for what is measured
 SEEN = 0.4  # held-out rows lie beyond
 AT = (-0.3, 0.8, 1.2)  # off the data, which lie in [0, 0.5]
+BEFORE = (-0.3, 0.25, 1.2)  # where the prior predictive is looked at: the second is amid the data
 GRID = torch.linspace(-0.4, 1.2, 81)[:, None]
 INSIDE = torch.linspace(0.0, 0.5, 101)[:, None]
 LEVELS = [0.025, 0.25, 0.5, 0.75, 0.975]
@@ -58,6 +65,7 @@ class Settings:
     """Which priors are compared, and how much work NUTS does."""
 
     priors: list[str] = field(default_factory=lambda: list(PRIORS))
+    part: str = "all"
     nuts_chains: int = 2
     nuts_warmup: int = 100
     nuts_draws: int = 100
@@ -71,7 +79,7 @@ STUDY = Study(
     sets=("prior", "likelihood", "chains", "together", "seed", "inference"),
     instead="say priors=[...] or nuts_...; the seeds are 1 to 5, and all networks say a mean and a noise",
     parts=("priors",),
-    choices={"priors": PRIORS},
+    choices={"priors": PRIORS, "part": ("all", "choice")},
 )
 
 
@@ -89,6 +97,37 @@ def held_out(prior: str, overrides: Sequence[str], folder: Path, curve: PaperCur
     beyond = replace(curve, low=SEEN, N=200, seed=curve.seed + 1).load().train
     predict = partial(result.posterior.predict, beyond.x, beyond.y, draws=DRAWS, seed=1)
     return [float(predict(chains=[c]).log_predictive.mean()) for c in range(NETWORKS)]
+
+
+def prior_predictive(names: Sequence[str], overrides: Sequence[str]) -> Numbers:
+    """Interquartile range of E[y | x, w] at `BEFORE`, w from each prior, and that of y in training rows."""
+    found = {}
+    for name in names:
+        run = build(compose("paper_regression", [*PRIORS[name], *overrides], folder="none"))
+        data = run.data.load()
+        with isolated(run.seed):
+            model = run.model(data.spec, run.prior, HeteroscedasticNormal())
+        prior = Posterior([(model, model)])  # without data the model samples from the prior
+        _, first, _, third, _ = quantiles(prior, torch.tensor(BEFORE)[:, None])
+        found[name] = (third - first).tolist()
+    first, third = data.train.y.quantile(torch.tensor([0.25, 0.75]))
+    return {"at": BEFORE, "IQR": found, "IQR of y": float(third - first)}
+
+
+def choose(scores: Mapping[str, Sequence[float]], believed: Numbers) -> str:
+    """The prior whose prior predictive fits the data best, among those whose score may be the best.
+
+    Scores, paired by seed, leave out a prior when the 95 % interval of its distance from the best mean lies
+    above 0. Of the others the one is taken whose range amid the data is nearest that of y, as a ratio.
+
+    Args:
+        scores: Held-out log scores of each prior, by seed.
+        believed: Of `prior_predictive`.
+    """
+    best = max(scores.values(), key=fmean)
+    behind = {name: [b - a for a, b in zip(own, best, strict=True)] for name, own in scores.items()}
+    level = [name for name, gaps in behind.items() if verdict(gaps) != "holds"]
+    return min(level, key=lambda name: abs(math.log(believed["IQR"][name][1] / believed["IQR of y"])))
 
 
 def quantiles(posterior: Posterior, x: Tensor, chains: Sequence[int] | None = None) -> Tensor:
@@ -149,6 +188,21 @@ def nuts(prior: str, overrides: Sequence[str], folder: Path, chosen: Settings) -
     return fitted(compose("paper_regression", words, folder=folder))
 
 
+def chosen_again(out: Outputs, overrides: Sequence[str]) -> Numbers:
+    """The record of an earlier run with its prior predictive and its choice made anew; its fits stay."""
+    path = out.fits / "record.json"
+    found = read_json(path)
+    if not found:
+        raise ConfigError(f"part: part=choice needs the record of an earlier run, {path}")
+    believed = prior_predictive(list(found["bayesian"]), overrides)
+    found |= {"prior predictive": believed | provenance(out.command)}
+    found["chosen"] = choose(found["held-out log score"], believed)
+    write_json(out.path(path.name), found)
+    out.figure("figure.png", figure(found))
+    out.end(report(found))
+    return found
+
+
 def main(arguments: Sequence[str]) -> Numbers:
     """Fit what is missing, choose the prior, print, draw."""
     chosen, overrides, out = STUDY.begin(arguments)
@@ -156,8 +210,11 @@ def main(arguments: Sequence[str]) -> Numbers:
     curve = build(config).data
     if not isinstance(curve, PaperCurve):
         raise ConfigError(f"data: this experiment is about paper_curve, got {config.data._target_}")
+    if chosen.part == "choice":
+        return chosen_again(out, overrides)
     scores = {p: held_out(p, overrides, out.fits / "held_out" / p, curve) for p in chosen.priors}
-    best = max(scores, key=lambda name: fmean(scores[name]))
+    believed = prior_predictive(chosen.priors, overrides)
+    best = choose(scores, believed)
     fits = {p: bayesian(p, overrides, out.fits / p) for p in chosen.priors}
     each = range(NETWORKS)
     others = [plain(fits[best], seed, out.fits / f"plain-{seed}") for seed in each]
@@ -170,10 +227,11 @@ def main(arguments: Sequence[str]) -> Numbers:
         "at": AT,
         "truth": curve.truth(off)[:, 0].tolist(),
         "held-out log score": scores,
+        "prior predictive": believed,
         "chosen": best,
         "bayesian": {p: [of_posterior(r.posterior, curve, [c]) for c in each] for p, r in fits.items()},
         "plain": [numbers(said(fit, INSIDE), said(fit, off), curve) for fit in others],
-        "nuts": of_posterior(sampled.posterior, curve) | {"R-hat": agreement.tolist()},
+        "nuts": of_posterior(sampled.posterior, curve) | {"R-hat": agreement.tolist(), "prior": best},
         "curves": {
             "x": _rounded(GRID[:, 0]),
             "truth": _rounded(curve.truth(GRID)[:, 0]),

@@ -18,7 +18,7 @@ NAMES = {
     "gaussian": "Gaussian, sd 1",
     "fan_in": "Gaussian, variance 2 / fan-in",
 }
-HEAD = ("networks", "held-out log score", "rmse", "IQR on the data",
+HEAD = ("networks", "held-out log score", "prior IQR at -0.3, 0.25, 1.2", "rmse", "IQR on the data",
         "IQR at -0.3 / on the data", "IQR at 1.2 / on the data", "both at least 3")  # fmt: skip
 
 
@@ -28,9 +28,10 @@ def rows(record: Mapping[str, Any]) -> list[list[str]]:
     for prior, each in record["bayesian"].items():
         chosen = " (chosen)" if prior == record["chosen"] else ""
         score = mean_sd(record["held-out log score"][prior], 2)
-        found.append([f"Bayes by Backprop, {NAMES[prior]}{chosen}", score, *_cells(each)])
-    found.append([f"NUTS, 1-50-2, {NAMES[record['chosen']]}", "-", *_cells([record["nuts"]])])
-    found.append(["plain networks: the Gaussian that they say", "-", *_cells(record["plain"])])
+        ranges = ", ".join(f"{value:.1f}" for value in record["prior predictive"]["IQR"][prior])
+        found.append([f"Bayes by Backprop, {NAMES[prior]}{chosen}", score, ranges, *_cells(each)])
+    found.append([f"NUTS, 1-50-2, {NAMES[record['nuts']['prior']]}", "-", "-", *_cells([record["nuts"]])])
+    found.append(["plain networks: the Gaussian that they say", "-", "-", *_cells(record["plain"])])
     return found
 
 
@@ -49,7 +50,7 @@ def wide(one: Mapping[str, Any]) -> bool:
 def report(record: Mapping[str, Any]) -> str:
     """The table, whether the truth lies in the 95 % band off the data, and NUTS' agreement."""
     chosen = record["bayesian"][record["chosen"]]
-    lines = [table(HEAD, rows(record))]
+    lines = [table(HEAD, rows(record)), prior_predictive(record)]
     for i, x in enumerate(record["at"]):
         inside = sum(one["truth within"][i] for one in chosen)
         medians = ", ".join(f"{one['median'][i]:.2f}" for one in chosen)
@@ -64,13 +65,19 @@ def report(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def prior_predictive(record: Mapping[str, Any]) -> str:
+    """What the prior's ranges are held against."""
+    seen = record["prior predictive"]["IQR of y"]
+    return f"The interquartile range of y in the training rows is {seen:.2f}."
+
+
 @styled
 def figure(record: Mapping[str, Any]) -> Figure:
     """Median and interquartile range of three networks of each kind, and of NUTS, on [-0.4, 1.2]."""
     curves, chosen = record["curves"], record["chosen"]
     panels = {f"BbB, {NAMES[p]}{' (chosen)' * (p == chosen)}": c for p, c in curves["bayesian"].items()}
     mixed = f"R-hat {max(record['nuts']['R-hat']):.2f}"
-    panels |= {f"NUTS, {mixed}: {NAMES[chosen]}": [curves["nuts"]]}
+    panels |= {f"NUTS, {mixed}: {NAMES[record['nuts']['prior']]}": [curves["nuts"]]}
     panels |= {"plain networks; the band is their noise": curves["plain"]}
     rows = -(-len(panels) // 3)
     drawn = new_figure(11.0, 0.4 + 2.7 * rows)

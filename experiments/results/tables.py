@@ -6,7 +6,7 @@ from benchmarks import generated, gpu_report
 from experiments import analyse
 from experiments._runner.tables import estimate, markdown
 from experiments.paper import closed_form, pruning_report, table1_report
-from experiments.paper.regression_report import HEAD, NAMES, rows
+from experiments.paper.regression_report import HEAD, NAMES, prior_predictive, rows
 from experiments.paper.regret import SHOWDOWN_README
 from experiments.reproductions import gluon, grid_report, training_choices
 from experiments.results import bench, own_tables
@@ -88,7 +88,7 @@ def regression(record: Record) -> str:
     lines.append(["NUTS, 1-50-2", *("yes" if found else "no" for found in record["nuts"]["truth within"])])
     lines.append(["R-hat of NUTS' chains", *(f"{value:.2f}" for value in record["nuts"]["R-hat"])])
     below = markdown(["the truth lies in the 95 % band", *at], lines)
-    return f"{markdown(HEAD, rows(record))}\n\n{below}"
+    return f"{markdown(HEAD, rows(record))}\n\n{prior_predictive(record)}\n\n{below}"
 
 
 def nine_numbers(record: Record) -> str:

@@ -5,9 +5,11 @@ import json
 import pytest
 import torch
 
+from experiments._runner.build import ConfigError
 from experiments._runner.compose import compose, fitted
 from experiments.paper import regression as paper_regression
 from experiments.paper.regression_report import figure, report, rows
+from paths import ROOT
 from pyrobbb.data import PaperCurve
 
 
@@ -41,6 +43,23 @@ def test_numbers_are_those_of_the_quantiles_and_of_this_curve():
     assert found["truth within"] == [True, True, False]  # 1.2 and more at x = 1.2
 
 
+def test_the_prior_is_chosen_by_its_score_and_then_by_its_prior_predictive():
+    scores = {"best": [0.4, 0.1, 0.9], "level": [0.2, 0.3, 0.5], "worse": [-2.0, -2.2, -1.7]}
+    ranges = {"best": [1.0, 20.0, 1.0], "level": [30.0, 2.0, 30.0], "worse": [1.0, 1.0, 1.0]}
+    found = {"IQR": ranges, "IQR of y": 1.0}
+    assert paper_regression.choose(scores, found) == "level"  # off the data a range may be any
+    assert paper_regression.choose(scores, found | {"IQR of y": 15.0}) == "best"
+    one_seed = {name: each[:1] for name, each in scores.items()}
+    assert paper_regression.choose(one_seed, found) == "worse"  # one seed leaves none out
+
+
+def test_the_prior_predictive_is_that_of_each_prior():
+    ranges = paper_regression.prior_predictive(["gaussian", "fan_in"], ["model.hidden=[100]"])["IQR"]
+    variance = 1 + 100 * (1 + 0.25**2) / 2  # of E[y | x = 0.25, w] under N(0, 1)
+    assert ranges["gaussian"][1] == pytest.approx(1.349 * variance**0.5, rel=0.3)
+    assert ranges["fan_in"][1] == pytest.approx(ranges["gaussian"][1] / 5, rel=0.3)
+
+
 def test_nuts_keeps_its_50_units_whatever_the_other_networks_have(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_regression, "fitted", lambda config: config)
     words = ["model.hidden=[7]", "data.noise=0.1"]
@@ -58,6 +77,7 @@ def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path, monkeypatch):
     record = json.loads(next(tmp_path.rglob("record.json")).read_text())
     assert [len(record["bayesian"]["gaussian"]), len(record["plain"])] == [5, 5]
     assert record["chosen"] == "gaussian"
+    assert record["nuts"]["prior"] == "gaussian"
     assert [row[0].split(",")[0] for row in rows(record)][:2] == ["Bayes by Backprop", "NUTS"]
     assert "R-hat" in report(record)
     panels = figure(record).axes
@@ -65,3 +85,21 @@ def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path, monkeypatch):
     colours = [{line.get_color() for line in axes.lines[1:]} for axes in panels]  # below the truth
     assert colours[0] == colours[2]
     assert not colours[1] & colours[0], "NUTS has no seed's colour"
+
+
+def test_the_choice_is_made_again_from_an_earlier_record(tmp_path):
+    with pytest.raises(ConfigError, match="part=choice needs the record of an earlier run"):
+        paper_regression.main(["part=choice", f"folder={tmp_path}"])
+    record = json.loads((ROOT / "docs" / "records" / "regression.json").read_text())
+    earlier = {**record, "chosen": "mixture"}
+    earlier.pop("prior predictive")
+    (tmp_path / "record.json").write_text(json.dumps(earlier))
+    found = paper_regression.main(["part=choice", f"folder={tmp_path}"])
+    assert (found["date"], found["nuts"], found["bayesian"]) == tuple(
+        record[key] for key in ("date", "nuts", "bayesian")
+    )
+    assert found["chosen"] == record["chosen"]
+    assert found["prior predictive"]["IQR"] == {
+        name: pytest.approx(each, rel=1e-3) for name, each in record["prior predictive"]["IQR"].items()
+    }
+    assert json.loads((tmp_path / "record.json").read_text())["chosen"] == found["chosen"]
