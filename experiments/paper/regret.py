@@ -144,8 +144,13 @@ def report(results: dict[str, Any], rates: dict[str, float], config: DictConfig)
 
 
 @styled
-def cumulative_regret(record: Mapping[str, Any]) -> Figure:
-    """Fig. 6: the median over runs as a line, each run as a thin one, a colour for each agent."""
+def cumulative_regret(record: Mapping[str, Any], setting: str = "") -> Figure:
+    """Fig. 6: the median over runs as a line, each run as a thin one, a colour for each agent.
+
+    Args:
+        record: Of the bandit's games.
+        setting: As the title names it, if not the paper's or Showdown's.
+    """
     figure = new_figure(7.2, 4.6)
     axes = figure.subplots()
     longest = max(agent["steps"] for agent in record["agents"].values())
@@ -167,9 +172,10 @@ def cumulative_regret(record: Mapping[str, Any]) -> Figure:
     axes.set_ylim(bottom=10)
     label(axes, "step (mushrooms met)", "cumulative expected regret (units of reward)")
     axes.legend(loc="lower right")
-    setting = "the paper's setting" if record["setting"] == "paper" else "the Bandits Showdown's setting"
+    usual = "the paper's setting" if record["setting"] == "paper" else "the Bandits Showdown's setting"
     swapped = ", labels swapped (a control)" if record["swapped"] else ""
-    caption(figure, f"Mushroom bandit, {setting}{swapped}: {len(record['seeds'])} runs and their median")
+    runs = f"{len(record['seeds'])} runs and their median"
+    caption(figure, f"Mushroom bandit, {setting or usual}{swapped}: {runs}")
     return figure
 
 

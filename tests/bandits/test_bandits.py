@@ -370,10 +370,17 @@ def test_late_regret_is_split_into_what_was_eaten_and_what_was_left():
 def test_figure_of_regrets_has_a_log_axis_and_every_run():
     agents = regret.summary({"a": games(3), "b": games(1)}, at_random=4.9101)
     per_step = {"never eat": 2.59, "at random": 4.91}
-    figure = regret.cumulative_regret(
-        {"agents": agents, "per step": per_step, "setting": "paper", "swapped": False, "seeds": [1, 2, 3]}
-    )
-    (axes,) = figure.axes
+    record = {
+        "agents": agents,
+        "per step": per_step,
+        "setting": "paper",
+        "swapped": False,
+        "seeds": [1, 2, 3],
+    }
+    titles = [regret.cumulative_regret(record, name).get_suptitle() for name in ("", "noise")]
+    assert ["the paper's setting: 3 runs" in title for title in titles] == [True, False]
+    assert "noise: 3 runs" in titles[1]
+    (axes,) = regret.cumulative_regret(record).axes
     assert axes.get_yscale() == "log"
     assert [t.get_text() for t in axes.get_legend().get_texts()] == ["a", "b"]
     medians = [line for line in axes.get_lines() if line.get_label() in "ab"]
