@@ -16,9 +16,11 @@ from pyrobbb._support import checks
 from pyrobbb.bandits import Mushroom
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.compression.pruning import PrunedGuide
+from pyrobbb.distributions import ScaleMixtureNormal
 from pyrobbb.draws import sample_points
 from pyrobbb.likelihoods import Categorical
 from pyrobbb.posterior import Posterior
+from pyrobbb.priors import ScaleMixture
 
 
 class DoubleSoftmax(Categorical):
@@ -111,7 +113,31 @@ def clamped(realised: Tensor) -> Tensor:
     return realised.clamp_min(0)
 
 
-def log_of_sum(value: Tensor, pi: float, sigma1: float, sigma2: float) -> Tensor:
+Scalar = Tensor | float
+
+
+def log_of_sum(value: Tensor, pi: Scalar, sigma1: Scalar, sigma2: Scalar) -> Tensor:
     """The mixture's log-density as the log of a sum of densities, which underflows: -inf far from 0."""
     wide, narrow = (dist.Normal(0.0, sigma).log_prob(value).exp() for sigma in (sigma1, sigma2))
     return (pi * wide + (1 - pi) * narrow).log()
+
+
+class LogOfSumNormal(ScaleMixtureNormal):
+    """The mixture with `log_of_sum` for its log-density."""
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return log_of_sum(value, self.pi, self.sigma1, self.sigma2)
+
+
+class LogOfSum(ScaleMixture):
+    """The paper's prior with a log-density that underflows."""
+
+    def base_distribution(self, parameter: Tensor) -> TorchDistribution:
+        mixture = super().base_distribution(parameter)
+        return LogOfSumNormal(mixture.pi, mixture.sigma1, mixture.sigma2)
+
+
+def shares_of_powers(M: int) -> Tensor:
+    """The shares 2^(M-i) / (2^M - 1), i = 1, ..., M, with powers in float32, which overflows at 2^128."""
+    two = torch.tensor(2.0)
+    return two ** (M - torch.arange(1, M + 1)) / (two**M - 1)

@@ -11,6 +11,7 @@ import yaml
 
 from experiments._runner.tables import estimate, interval, markdown, seeds, verdict
 from experiments.paper import closed_form, regression_report, table1_report
+from experiments.reproductions import underflow
 from experiments.reproductions.training_choices import CENTRE, GROUPS
 from experiments.results.aims import AIMS, Found
 from experiments.results.records import NOT_RUN, Record, Records, seconds_of, seeds_of, spent
@@ -206,6 +207,19 @@ def not_finite(record: Record) -> Found:
     )
 
 
+def underflows(record: Record) -> Found:
+    """Whether the log of a sum of densities breaks where log-sum-exp does not, and whether the shares do."""
+    stopped: dict[str, list[bool]] = {}
+    for row in record["rows"]:
+        stopped.setdefault(row["way"], []).append("stopped" in row)
+    ways = "; ".join(f"{way}: {sum(each)} of {len(each)} mixtures" for way, each in stopped.items())
+    shares = record["shares"][-1]
+    safe, naive = (sum(stopped[way]) for way in underflow.WAYS)
+    causes = ["the density"] * (naive > safe) + ["the shares"] * (shares["nan"] > 0)
+    words = f"{ways}; shares in float32: {shares['nan']} of {shares['M']}; one seed"
+    return words, f"reproduced by {' and by '.join(causes)}" if causes else "not reproduced"
+
+
 def twice(record: Record) -> Found:
     """The error with the two faults of a report's code, and without them."""
     ends = [record["found"][name]["validation_errors"] for name in ("softmax and pixels twice", CENTRE)]
@@ -255,6 +269,7 @@ FOUND: dict[str, Callable[[Record], Found]] = {
     "regret": regret,
     "order of regret": order_of_regret,
     "not finite": not_finite,
+    "underflows": underflows,
     "twice": twice,
     "nine numbers": nine_numbers,
     "tutorial's images": tutorial_images,

@@ -8,7 +8,7 @@ from experiments._runner.tables import estimate, markdown
 from experiments.paper import closed_form, pruning_report, table1_report
 from experiments.paper.regression_report import HEAD, NAMES, prior_predictive, rows
 from experiments.paper.regret import SHOWDOWN_README
-from experiments.reproductions import gluon, grid_report, training_choices
+from experiments.reproductions import gluon, grid_report, training_choices, underflow
 from experiments.results import bench, own_tables
 from experiments.results import bound as bound_found
 from experiments.results.records import NONE, NOT_RUN, Record, Records, Text, made_by, of
@@ -220,6 +220,7 @@ TABLES: dict[str, Text] = {
     "gluon": of("gluon", headed(as_markdown(gluon.report)), NONE),
     **{name: of(name, headed(as_markdown(recipes.report)), NONE) for name in RECIPES},
     "grid": of("grid", headed(as_markdown(grid_report.report)), NONE),
+    "underflow": of("underflow", headed(as_markdown(underflow.report)), NONE),
     "training_choices": of("training_choices", headed(as_markdown(training_choices.report)), NONE),
     "posterior_checks": of("posterior_checks", headed(as_printed(posterior_checks.report)), NONE),
     **{name: of(name, headed(all_steps), NONE) for name in BANDITS},

@@ -18,7 +18,7 @@ from experiments._runner.command import command, folder_command, part_of, place
 from experiments._runner.record import command_line
 from experiments.paper import bandit, closed_form, table1
 from experiments.paper import regression as paper_regression
-from experiments.reproductions import gluon, grid, training_choices
+from experiments.reproductions import gluon, grid, training_choices, underflow
 from experiments.results import __main__ as results
 from experiments.scoreboard import __main__ as scoreboard
 from experiments.studies import bound, posterior_checks
@@ -28,7 +28,7 @@ from paths import ROOT
 
 COMMANDS = (
     bandit, bound, closed_form, gluon, grid, paper_regression, posterior_checks, scoreboard, table1,
-    toy_regression, training_choices, tutorial_mnist,
+    toy_regression, training_choices, tutorial_mnist, underflow,
 )  # fmt: skip
 
 
@@ -187,6 +187,7 @@ def test_results_go_to_a_folder_named_after_what_is_changed():
         (grid, ["samples=2"], "samples: this experiment sets it itself"),
         (grid, ["quick=true", "chains=3"], "chains: each point of this experiment is one training, got 3"),
         (training_choices, ["kl=geometric"], "kl: this experiment sets it itself"),
+        (underflow, ["kl=full"], "kl: this experiment sets it itself"),
         (training_choices, ["optim.lr=1e-2"], "optim.lr: this experiment sets it itself"),
         (gluon, ["model=mlp"], "model: this experiment sets it itself"),
         (table1, ["rows=[sgd,dropout]", "prior.sigma1=0.3"], "row sgd is not a Bayesian network"),
