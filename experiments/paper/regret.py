@@ -174,8 +174,8 @@ def cumulative_regret(record: Mapping[str, Any], setting: str = "") -> Figure:
     axes.legend(loc="lower right")
     usual = "the paper's setting" if record["setting"] == "paper" else "the Bandits Showdown's setting"
     swapped = ", labels swapped (a control)" if record["swapped"] else ""
-    runs = f"{len(record['seeds'])} runs and their median"
-    caption(figure, f"Mushroom bandit, {setting or usual}{swapped}: {runs}")
+    shown_runs = f"{len(record['seeds'])} runs and their median"
+    caption(figure, f"Mushroom bandit, {setting or usual}{swapped}: {shown_runs}")
     return figure
 
 
