@@ -1,6 +1,6 @@
 """A guide for hierarchical priors: the weights' normals widen and narrow with their scales."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,6 +10,26 @@ from torch import Tensor
 from pyrobbb._support.distribution_parts import univariate
 from pyrobbb.initializers import rho_of
 from pyrobbb.mean_field import MeanFieldNormal
+
+
+def prior_given(model: Any, latents: dict[str, Tensor], name: str) -> tuple[Any, list[str]]:
+    """The prior of the weights `name`, given latents, and which of these it samples."""
+    with poutine.block(), poutine.trace() as seen, poutine.condition(data=latents):
+        prior = univariate(model.prior_of(name))
+    return prior, seen.trace.observation_nodes
+
+
+def units_of(model: Any, latents: dict[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
+    """The prior's scale of each of these weights whose prior samples latents, given them.
+
+    Other scales may be learned, by M-steps for a fixed q, which must not move with them.
+    """
+    units = {}
+    for name in names:
+        prior, sampled = prior_given(model, latents, name)
+        if sampled and hasattr(prior, "scale"):
+            units[name] = prior.scale
+    return units
 
 
 class NonCentredNormal(MeanFieldNormal):
@@ -49,7 +69,7 @@ class NonCentredNormal(MeanFieldNormal):
         with torch.no_grad():  # the initial values were given in the weights' own units
             sigma = self.sigma
             locs, scales = self.split(self.loc), self.split(sigma)  # views of both
-            units = self._units({name: locs[name] for name in self.hyper}, model.sites)
+            units = units_of(model, {name: locs[name] for name in self.hyper}, model.sites)
             self.scaled = [*units]
             if own := weights - set(units):
                 # earlier files, in which these may be in units of a fixed or learned scale, lack it
@@ -65,26 +85,12 @@ class NonCentredNormal(MeanFieldNormal):
             self._set_up(*args, **kwargs)
         locs, scales = self.split(self.loc), self.split(self.sigma)
         sampled = {name: self._sample(name, locs[name], scales[name]) for name in self.hyper}
-        units = self._units(sampled, self.scaled)
+        units = units_of(self._model[0], sampled, self.scaled)
         for name in self.shapes:
             if name not in sampled:
                 unit = units.get(name, 1.0)
                 sampled[name] = self._sample(name, unit * locs[name], unit * scales[name])
         return sampled
-
-    def _units(self, hyper: dict[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-        """The prior's scale of each of these weights whose prior samples latents, given them.
-
-        Other scales may be learned, by M-steps for a fixed q, which must not move with them.
-        """
-        model: Any = self._model[0]
-        units = {}
-        for name in names:
-            with poutine.block(), poutine.trace() as seen, poutine.condition(data=hyper):
-                prior = univariate(model.prior_of(name))
-            if seen.trace.observation_nodes and hasattr(prior, "scale"):
-                units[name] = prior.scale
-        return units
 
     def loc_and_scale(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         r""":math:`\mu` and :math:`\sigma` of the prior's latents; a weight of random scale is not normal."""

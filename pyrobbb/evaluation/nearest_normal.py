@@ -10,11 +10,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyrobbb._support.distribution_parts import moment, on_real_line, univariate
+from pyrobbb._support.distribution_parts import applied, moment, on_real_line, univariate
 
 # Nodes that lie dense about 0, where a prior may have a spike, and reach 8 standard deviations.
 _NODES = 1e-4 * torch.sinh(torch.linspace(-1, 1, 401, dtype=torch.float64) * math.asinh(8e4))
@@ -57,6 +58,26 @@ def nearest_scales(prior: Any, loc: Tensor) -> tuple[Tensor, Tensor]:
     return one, one if bool((widest == narrowest).all()) else _refined(prior, loc, narrowest, unit)
 
 
+def nearest_normal(prior: Any) -> tuple[Tensor, Tensor]:
+    """The loc and scale of the normals nearest to univariate distributions with draws and one mode.
+
+    Shapes: both as its batch shape.
+    """
+    draws = prior.sample((1000,))
+    free = [draws.mean(0).requires_grad_(), draws.std(0).log().requires_grad_()]
+    optimizer = torch.optim.LBFGS(free, max_iter=200, line_search_fn="strong_wolfe")
+
+    def cost() -> Tensor:
+        optimizer.zero_grad()
+        kl = kl_to_prior(prior, free[0], free[1].exp()).sum()
+        kl.backward()
+        return kl
+
+    with torch.enable_grad():
+        optimizer.step(cost)
+    return free[0].detach(), free[1].detach().exp()
+
+
 def _unit(prior: Any, loc: Tensor) -> Tensor:
     """A scale of the prior's own: its standard deviation, or its `scale` where that is not finite."""
     scale = torch.as_tensor(getattr(prior, "scale", 1.0), dtype=loc.dtype).expand(loc.shape)
@@ -86,6 +107,10 @@ class NearestNormals:
         if alike is not None:
             self.loc, self.starts = alike.loc, alike.starts
             return
+        if isinstance(prior, dist.TransformedDistribution):  # skewed, as the logarithm of a scale may be
+            self.loc, scale = nearest_normal(prior)
+            self.starts = [scale]
+            return
         loc = getattr(prior, "loc", None)
         self.loc = torch.zeros(prior.batch_shape, dtype=torch.float64) if loc is None else loc
         widest, narrowest = nearest_scales(prior, self.loc)
@@ -110,7 +135,7 @@ def nearest_normals(priors: Mapping[str, tuple[Any, Tensor]]) -> dict[str, Neare
     """
     found: dict[str, NearestNormals] = {}
     for name, (given, value) in priors.items():
-        prior = _distinct(univariate(given), value.shape)
+        prior = _distinct(univariate(given), value.shape) if on_real_line(univariate(given)) else None
         if prior is None:
             return None
         alike = next((one for one in found.values() if _same(one.prior, prior)), None)
@@ -120,11 +145,15 @@ def nearest_normals(priors: Mapping[str, tuple[Any, Tensor]]) -> dict[str, Neare
 
 def _distinct(prior: Any, shape: torch.Size) -> Any:
     """The different priors of a parameter, whose batch shape broadcasts to `shape`, in double precision."""
+    if type(prior) is dist.TransformedDistribution:
+        base = _distinct(univariate(prior.base_dist), shape)
+        transforms = applied(lambda value: value.double().cpu(), prior.transforms)
+        return None if base is None else type(prior)(base, transforms, validate_args=False)
     try:
         keys = [key for key in prior.arg_constraints if isinstance(getattr(prior, key, None), Tensor)]
     except NotImplementedError:  # a distribution of the user's own
         return None
-    if prior.event_shape or not keys or not on_real_line(prior):
+    if prior.event_shape or not keys:
         return None
     every = {key: getattr(prior, key).detach().expand(shape) for key in keys}
     same = [all(value.stride(i) == 0 for value in every.values()) for i in range(len(shape))]
@@ -142,4 +171,6 @@ def _same(a: Any, b: Any) -> bool:
     """Whether two priors are of one kind, shape and numbers."""
     if type(a) is not type(b) or a.batch_shape != b.batch_shape:
         return False
+    if type(a) is dist.TransformedDistribution:
+        return a.transforms == b.transforms and _same(a.base_dist, b.base_dist)
     return all(torch.equal(getattr(a, key), getattr(b, key)) for key in a.arg_constraints if hasattr(a, key))

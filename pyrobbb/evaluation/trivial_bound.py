@@ -8,7 +8,10 @@ A mean-field normal q(w) that is chosen without a look at x pays, per datum and 
 Each weight takes the normal nearest to its prior (`nearest_normal`), but for two exceptions. One tensor,
 mostly the last layer's weights, is narrowed until the network hardly depends on x; how far trades its KL
 against the likelihood. The biases behind it move to the best constant prediction, such as the classes' log
-frequencies. A trained posterior above this number is worse, by its own bound, than ignoring the inputs.
+frequencies. Under a hierarchical prior q is one of `NonCentredNormal`: a weight in units of its scale keeps
+its prior, and each log scale takes the normal nearest to its own; those of the narrowed tensor may be
+lowered, those of the biases move with them. A trained posterior above this number is worse, by its own bound,
+than ignoring the inputs.
 """
 
 import math
@@ -16,18 +19,22 @@ from collections.abc import Set
 from statistics import fmean
 from typing import Any
 
+import pyro.distributions as dist
 import torch
+from pyro import poutine
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from pyrobbb._support.copies import own_copy
+from pyrobbb._support.distribution_parts import own_tensors, univariate
 from pyrobbb._support.network_checks import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.evaluation.nearest_normal import NearestNormals, nearest_normals
+from pyrobbb.non_centred import prior_given, units_of
 from pyrobbb.svi import counted
 
 ROWS = 100  # inputs that stand for all
@@ -48,7 +55,9 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
     deterministic bias) are those of the best constant prediction. It is an estimate of the free energy of one
     such q, by draws of its own, mostly to 1 %. The best q can be up to a tenth lower at few rows and many,
     unequal classes, each of which would take scales of its own (7 % at 300 rows and 30 classes, one of which
-    holds 90 %); it was below 1 % at equal classes, and at 3000 rows of 10 unequal ones.
+    holds 90 %); it was below 1 % at equal classes, and at 3000 rows of 10 unequal ones. Under random scales q
+    is cruder: where these have long tails, and there are few rows or targets far from 0, the best may be far
+    lower.
 
     Args:
         model: The Pyro model, for N data.
@@ -57,21 +66,22 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
 
     Returns:
         The free energy; None where it is not computed: an unknown N; no Bayesian weights; frozen ones beside
-        them, as in a trained network; latent variables of the prior or likelihood; a prior that is not a
+        them, as in a trained network; latent variables of the likelihood; those of the prior that are a
+        `PyroSample`, depend on one another or are not scales of normals about 0; a prior that is not a
         product of univariate distributions on the real line, or differs from weight to weight; a network of
         which no single parameter tensor holds back the input; half precision, in which the search fails; or
         no finite value found.
     """
     if model.dtype.itemsize < 4:
         return None
-    if not model.sites or model.frozen or model.other_latents or model.N is None:
+    if not model.sites or model.frozen or model.prior_sites or model.likelihood_sites or model.N is None:
         return None  # behind frozen layers the question is another, and the search takes long
     if isinstance(train, TorchDataset | DataLoader):
         train = TorchRows(train)
     with isolated(seed, device=model.device), torch.no_grad():
         model = own_copy(model)
-        priors = {name: (model.prior_of(name), value) for name, value in model.initial().items()}
-        sites = nearest_normals(priors)
+        priors = _independent(model)
+        sites = None if priors is None else nearest_normals(priors)
         if sites is None:
             return None
         with evaluating(model):
@@ -98,6 +108,31 @@ def compared(free_energy: float, trivial: float | None, prior: object = "") -> s
     )
 
 
+def _independent(model: BayesianNetwork) -> dict[str, tuple[Any, Tensor]] | None:
+    """The prior and a value of each latent, where weights of a random scale are in units of it.
+
+    None where they depend on one another even so: of all priors with latents, only a normal about 0 is its
+    scale times a fixed distribution.
+    """
+    initial = model.initial()
+    if not model.other_latents:
+        return {name: (model.prior_of(name), value) for name, value in initial.items()}
+    with poutine.block():
+        one, other = (poutine.trace(model).get_trace().nodes for _ in range(2))
+    scaled = units_of(model, {name: one[name]["value"] for name in model.other_latents}, model.sites)
+    found = {}
+    for name in model.latents:
+        prior, again = (univariate(nodes[name]["fn"]) for nodes in (one, other))
+        if name in scaled:
+            if not isinstance(prior, dist.Normal) or prior.loc.any():
+                return None
+            prior = dist.Normal(prior.loc.new_zeros(()), 1.0).expand(initial[name].shape)
+        elif not all(map(torch.equal, own_tensors(prior), own_tensors(again))):
+            return None
+        found[name] = prior, initial.get(name, one[name]["value"])
+    return found
+
+
 class _Search:
     """Looks for q; changes the point estimates of `model`, which is a copy, on the way."""
 
@@ -105,6 +140,11 @@ class _Search:
         self.model, self.sites, self.N = model, sites, model.N
         self.points = [*model.network.parameters(), *model.likelihood.parameters()]
         self.noise = [self._noise() for _ in range(SEARCH)]
+        latents = {name: self.noise[0][name] for name in model.other_latents}
+        given = {name: prior_given(model, latents, name)[1] for name in model.sites} if latents else {}
+        self.scales = {
+            name: own for name, own in given.items() if own
+        }  # of a weight: its random scale's latents
         order = torch.randperm(len(train))  # data may be sorted by class
         self.few = train.take(order[:ROWS]).to(model.device)
         self.y, self.counts = self.few.y, self.few.counts
@@ -124,12 +164,19 @@ class _Search:
                 for name, site in self.sites.items()
             }
             if gate:
+                opened = q[gate]
                 q[gate] = torch.zeros_like(q[gate][0]), torch.zeros_like(q[gate][0])
             biases = self._behind(q)
             q = self._moved(q, biases)
-            draws = self._pairs(q, {gate, *biases} & q.keys())
+            # first a scale that more weights share: to lower it costs less
+            scales = sorted(self.scales.get(gate, []), key=lambda name: self.sites[name].like.numel())
+            draws = self._pairs(q, {gate, *scales, *biases} & q.keys())
             for name in biases:
                 self._narrow(q, draws, name, closed=True)
+            if gate:
+                self._redraw(draws, gate, opened)
+            for name in scales:
+                self._lower(q, draws, name)
             if gate:
                 self._narrow(q, draws, gate, closed=False)
             found.append((self._kl(q) + self._nll(draws), q))
@@ -140,6 +187,15 @@ class _Search:
 
     def _weights(self, q: Normals, noise: Weights) -> Weights:
         return {name: self.sites[name].at(q[name], noise[name]) for name in noise}
+
+    def _output(self, values: Weights, x: Tensor) -> Tensor:
+        """The network's; weights of a random scale are in units of it, which stays with the values."""
+        for name, latents in self.scales.items():
+            if _unit(name) not in values:
+                units = units_of(self.model, {latent: values[latent] for latent in latents}, [name])
+                values[_unit(name)] = units[name]
+        weights = {name: values[name] * values.get(_unit(name), 1.0) for name in self.model.sites}
+        return self.model.apply_network(weights, x)
 
     def _pairs(self, q: Normals, names: Set[str]) -> list[Weights]:
         """Draws to choose q by, and each again with the noise of some sites mirrored.
@@ -163,16 +219,16 @@ class _Search:
     def _nll(self, draws: list[Weights], closed: bool = False) -> float:
         """Expected NLL in nats per datum, on few rows; of a closed gate on all targets."""
         if closed:
-            outputs = [self.model.apply_network(w, self.few.x[:1]) for w in draws]
+            outputs = [self._output(w, self.few.x[:1]) for w in draws]
             each = [counted(self._log_likelihood(output, self.y), self.counts).mean() for output in outputs]
         else:
             x, y, few = self.few.x, self.few.y, self.few.weights
-            each = [counted(self.model.log_likelihood(w, x, y), few).mean() for w in draws]
+            each = [counted(self._log_likelihood(self._output(w, x), y), few).mean() for w in draws]
         return -float(torch.stack(each).mean())
 
     def _probe(self, silent: str) -> Tensor:
         """The network's output at weights that have nothing to do with the prior, one site being zero."""
-        weights = {name: site.like + 0.1 * self.noise[0][name] for name, site in self.sites.items()}
+        weights = {name: self.sites[name].like + 0.1 * self.noise[0][name] for name in self.model.sites}
         weights = {name: w * (name != silent) for name, w in weights.items()}
         return self.model.apply_network(weights, self.few.x)
 
@@ -185,17 +241,17 @@ class _Search:
                 self.points = [other for other in self.points if other is not point]
                 return ""
             point.copy_(before)
-        return next((name for name in reversed(self.sites) if _constant(self._probe(name))), None)
+        return next((name for name in reversed(self.model.sites) if _constant(self._probe(name))), None)
 
     def _behind(self, q: Normals) -> list[str]:
-        """The biases that the output depends on when the gate is closed."""
+        """The biases, and their latent scales, that the output depends on when the gate is closed."""
         biases = [
             name for name, site in self.sites.items() if site.like.dim() == 1 and bool(q[name][1].any())
         ]
         weights = self._weights(q, self.noise[0])
         with torch.enable_grad():
             own = {name: weights[name].requires_grad_() for name in biases}
-            output = self.model.apply_network(weights | own, self.few.x[:1]).sum()
+            output = self._output(weights | own, self.few.x[:1]).sum()
             slopes = torch.autograd.grad(output, list(own.values()), allow_unused=True) if own else ()
         return [name for name, slope in zip(biases, slopes, strict=True) if slope is not None and slope.any()]
 
@@ -213,7 +269,7 @@ class _Search:
         def cost() -> Tensor:
             nonlocal best
             optimizer.zero_grad()
-            output = self.model.apply_network(means | loc, self.few.x[:1])
+            output = self._output(means | loc, self.few.x[:1])
             loss = -counted(self._log_likelihood(output, self.y), self.counts).mean()
             for name, value in loc.items():
                 loss = loss + self.sites[name].kl(value.double().cpu(), q[name][1]).to(loss) / self.N
@@ -232,6 +288,24 @@ class _Search:
             if not before - best[0] > GAIN * abs(best[0]):
                 break
         return q | {name: (value.detach().double().cpu(), q[name][1]) for name, value in loc.items()}
+
+    def _lower(self, q: Normals, draws: list[Weights], name: str) -> None:
+        """Lower one log scale if that lowers F, and then as far as F is at most ERROR above its least.
+
+        A product of random scales has a long tail, of which few draws say little.
+        """
+        site, (loc, scale) = self.sites[name], q[name]
+        normals = [(loc - k * math.log(2), scale) for k in range(40)]
+        costs = []
+        for normal in normals:
+            self._redraw(draws, name, normal)
+            costs.append(float(site.kl(*normal)) / self.N + self._nll(draws))
+        least = min(costs)
+        good = [
+            normal for normal, cost in zip(normals, costs, strict=True) if cost <= least + ERROR * abs(least)
+        ]
+        q[name] = q[name] if least == costs[0] else good[-1]
+        self._redraw(draws, name, q[name])
 
     def _narrow(self, q: Normals, draws: list[Weights], name: str, *, closed: bool) -> None:
         """Set one site's scale to a minimum of its KL times the power of 1/2 that makes F least."""
@@ -253,6 +327,9 @@ class _Search:
     def _redraw(self, draws: list[Weights], name: str, normal: tuple[Tensor, Tensor]) -> None:
         for weights, noise in zip(draws, self.noise, strict=True):
             weights[name] = self.sites[name].at(normal, noise[name])
+            for scaled, latents in self.scales.items():
+                if name in latents:
+                    weights.pop(_unit(scaled), None)
 
     def _evaluated(self, q: Normals, gate: str) -> float:
         """F of q by fresh draws: of the closed gate on all targets, plus what opening adds on few rows."""
@@ -262,11 +339,16 @@ class _Search:
         while len(found) < FINAL or (len(found) < most and _error(found) > ERROR * abs(fmean(found))):
             weights = self._weights(q, self._noise())
             shut = weights | {gate: torch.zeros_like(weights[gate])} if gate else weights
-            constant = self.model.apply_network(shut, few.x[:1])
+            constant = self._output(shut, few.x[:1])
             of_few = counted(self._log_likelihood(constant, few.y), few.weights).mean()
             opened = self._nll([weights]) + float(of_few)
             found.append(kl + opened + self._nll([shut], closed=True))
         return fmean(found)
+
+
+def _unit(name: str) -> str:
+    """Under which key the unit of a weight lies beside its value."""
+    return f"unit of {name}"
 
 
 def _error(draws: list[float]) -> float:

@@ -4,10 +4,12 @@ import math
 from dataclasses import dataclass
 from statistics import fmean
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from torch import nn
+from torch.distributions import ExpTransform
 from torch.utils.data import TensorDataset
 
 from architectures import Residual
@@ -18,7 +20,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.distributions import ScaleMixtureNormal
-from pyrobbb.evaluation.nearest_normal import kl_to_prior, nearest_scales
+from pyrobbb.evaluation.nearest_normal import kl_to_prior, nearest_normal, nearest_scales
 from pyrobbb.evaluation.trivial_bound import compared, trivial_free_energy
 from pyrobbb.priors import Prior, elementwise
 
@@ -112,6 +114,52 @@ def test_each_estimate_is_near_the_least(N):
     assert max(found) < 1.15
 
 
+@pytest.mark.parametrize("df", [1.0, 4.0])
+def test_the_nearest_normal_to_a_log_variance_agrees_with_its_closed_form(df):
+    r"""Under InverseGamma(a, b) it has variance 1/a about log(b/a) + 1/(2a)."""
+    a, b = df / 2, df / 2 * 0.09
+    log = dist.TransformedDistribution(dist.InverseGamma(double(a), double(b)), [ExpTransform().inv])
+    loc, scale = nearest_normal(log)
+    assert loc.item() == pytest.approx(math.log(b / a) + 0.5 / a, abs=1e-3)
+    assert scale.item() == pytest.approx(a**-0.5, rel=1e-3)
+
+
+class OneScale(priors.Hierarchical):
+    """One log-normal scale for each tensor."""
+
+    def log_scale(self, name, parameter, module):
+        law = dist.LogNormal(parameter.new_tensor(-1.0), parameter.new_tensor(0.7))
+        return priors.sample_log(
+            f"{name}_u", law, (1,) * parameter.dim(), parameter.new_tensor(0.3), parameter
+        )
+
+
+def test_a_latent_scale_agrees_with_its_closed_form():
+    r"""w = e^u z with u ~ N(m, 0.7^2) and z ~ N(0, s^2), so E w^2 = s^2 exp(2m + 2 0.7^2)."""
+    N, noise = 100, 0.3
+    m = torch.linspace(-6, -1, 500, dtype=torch.float64)[:, None]
+    log_s = torch.linspace(-6, 0, 500, dtype=torch.float64)
+    kl = (m + 1) ** 2 / (2 * 0.7**2) - log_s + torch.exp(2 * log_s) / 2 - 0.5
+    apart = []
+    for seed in range(0, 20, 2):
+        x, y = normal(N, 1, seed=seed), 0.3 * normal(N, 1, seed=seed + 1)
+        square = y.square().sum() + x.square().sum() * torch.exp(2 * log_s + 2 * m + 2 * 0.7**2)
+        free_energy = (kl + square / (2 * noise**2)) / N + 0.5 * LN_2_PI + math.log(noise)
+        model = BayesianNetwork(nn.Linear(1, 1, bias=False), OneScale(), likelihoods.Normal(noise), N)
+        apart.append(trivial_free_energy(model, Split(x, y), seed=seed) - float(free_energy.min()))
+    assert -0.01 < fmean(apart) < 0.06  # above it, for scales a factor 2 apart that few draws choose
+
+
+@pytest.mark.parametrize("prior", [priors.ARD(), priors.Horseshoe(), priors.GroupHorseshoe()])
+def test_hierarchical_priors_cost_little_more_than_the_labels_entropy(prior):
+    """Unless the gate's scale is lowered the horseshoes' long tails raise F, at 2x400 up to 12 times."""
+    net = nn.Sequential(nn.Linear(3, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 3))
+    model = BayesianNetwork(net, prior, likelihoods.Categorical(), 2000)
+    x = normal(2000, 3)
+    found = trivial_free_energy(model, Split(x, torch.arange(2000) % 3))
+    assert math.log(3) - 1e-3 < found < 1.05 * math.log(3)
+
+
 @pytest.mark.parametrize(("width", "spikes"), [(400, 8.860), (1200, 35.148)])
 def test_the_papers_prior_on_mnists_numbers(width, spikes):
     """All weights in the spike and NLL ln 10 is one choice; at 2x1200 the slab, a little nearer, saves more
@@ -185,6 +233,21 @@ def test_it_leaves_nothing_changed_and_gives_the_same_again():
     assert streamed == trivial_free_energy(model, TorchRows(stream))
 
 
+class Nested(priors.Hierarchical):
+    """A scale whose prior depends on another."""
+
+    def log_scale(self, name, parameter, module):
+        above = pyro.sample(f"{name}_above", dist.Normal(parameter.new_zeros(()), 1.0))
+        return pyro.sample(f"{name}_below", dist.Normal(above, 1.0))
+
+
+class Shifted(OneScale):
+    """About another centre than 0."""
+
+    def for_module(self, name, parameter, module):
+        return elementwise(dist.Normal(1.0, self.log_scale(name, parameter, module).exp()), parameter)
+
+
 @dataclass(frozen=True)
 class OfMany(Prior):
     """A prior for a whole tensor at once."""
@@ -199,12 +262,14 @@ class OfMany(Prior):
     ("prior", "likelihood"),
     [
         (Hierarchical(), likelihoods.Normal(0.1)),
+        (Nested(), likelihoods.Normal(0.1)),
+        (Shifted(), likelihoods.Normal(0.1)),
         (OfMany(), likelihoods.Normal(0.1)),
         (priors.Deterministic(), likelihoods.Normal(0.1)),
         (priors.IID(dist.HalfNormal(1.0)), likelihoods.Normal(0.1)),
         (priors.Normal(), likelihoods.Normal(scale=dist.HalfNormal(1.0))),
     ],
-    ids=["hierarchical", "not a product", "no weights", "half line", "latent noise"],
+    ids=["a PyroSample", "nested", "about 1", "not a product", "no weights", "half line", "latent noise"],
 )
 def test_it_is_not_computed_for_other_models(prior, likelihood):
     model = BayesianNetwork(network(width=1), prior, likelihood, 20)

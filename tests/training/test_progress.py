@@ -15,6 +15,7 @@ from engine_fakes import classes, classifier
 from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods, priors
 from pyrobbb.data import from_arrays
 from pyrobbb.evaluation.trivial_bound import trivial_free_energy
+from pyrobbb.non_centred import NonCentredNormal
 from pyrobbb.training.history import Epoch
 from pyrobbb.training.progress import Printed, Silent
 from pyrobbb.training.trainer import Training
@@ -77,6 +78,15 @@ def test_each_epoch_says_what_ignoring_the_inputs_costs() -> None:
     fit(learned, MeanFieldNormal, data, epochs=2, progress=Printed(file := io.StringIO()))
     assert "nats per datum (ignoring the inputs: " in file.getvalue()
     assert ") = KL" not in file.getvalue(), "a prior that is learned changes it with every step"
+
+
+def test_a_fit_with_latent_scales_is_told_that_it_is_worse_than_ignoring_the_inputs() -> None:
+    network = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1))
+    model = BayesianNetwork(network, priors.ARD(), likelihoods.Normal(scale=0.5))
+    x = torch.linspace(-1, 1, 20)[:, None]
+    data = from_arrays(x, x, task="regression")
+    fit(model, NonCentredNormal, data, epochs=1, progress=Printed(file := io.StringIO()))
+    assert "worse than ignoring the inputs" in file.getvalue()
 
 
 def test_a_plain_network_has_no_kl_to_show() -> None:
