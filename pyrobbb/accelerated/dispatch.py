@@ -202,8 +202,11 @@ def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -
         # with a row more, what has as many rows by chance, such as the steps of a sequence, has not
         program(None, share, torch.cat([x, x[:1]]), torch.cat([y, y[:1]]), None)
     drawn = [name for name in model.sites if name not in program.layers]
+    flipout = len(program.flipout)
+    kinds = {"local reparameterisation": len(program.layers) - flipout, "flipout": flipout}
+    said = ", ".join(f"{kind} of {count} weights and biases" for kind, count in kinds.items() if count)
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
-    case.log(f"local reparameterisation of {len(program.layers)} weights and biases{others}")
+    case.log(f"{said}{others}")
     return fastest(lambda how: case.step(program, (used,), how), [*prepares, None], case.log)
 
 

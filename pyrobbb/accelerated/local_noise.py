@@ -77,6 +77,7 @@ class LocalNoise(TorchFunctionMode):
         self.names = {id(loc): name for name, loc in locs.items()}
         self.scales, self.rows, self.take, self.full = scales, rows, take, full
         self.used: set[str] = set()
+        self.flipout: set[str] = set()  # those of them whose noise is that
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -115,6 +116,7 @@ class LocalNoise(TorchFunctionMode):
         scale, bias_scale = (self.scales.get(self.names.get(id(part), "")) for part in (weight, bias))
         if func is F.linear and x.dim() == 2:
             return self._local(x, weight, bias, scale, bias_scale)
+        self.flipout |= set(ours)
         mean = func(x, weight, bias, *how, **options)
         channel = mean.dim() - 1 if func is F.linear else 1
         if scale is not None:

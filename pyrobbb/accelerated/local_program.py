@@ -40,6 +40,7 @@ class LocalProgram:
         self.parameters = list(parameters)
         self.layers = layer_sites(model)
         self.used = 0
+        self.flipout: set[str] = set()  # the layers' sites whose noise is that, once called
         self.rows = rows  # of a full batch
 
     def __call__(
@@ -71,8 +72,10 @@ class LocalProgram:
             if name not in self.layers:
                 locs[name] = locs[name] + scales[name] * take(*locs[name].shape)
         layers = {name: locs[name] for name in self.layers}
-        with LocalNoise(layers, scales, len(x), take, max(self.rows, len(x))):
-            return -counted(self.model.log_likelihood(locs, x, y), counts).sum()
+        with LocalNoise(layers, scales, len(x), take, max(self.rows, len(x))) as noise:
+            nll = -counted(self.model.log_likelihood(locs, x, y), counts).sum()
+        self.flipout = noise.flipout
+        return nll
 
     def _kl(self, loc: Tensor, sigma: Tensor, take: Take) -> Any:
         """KL[q || P], in nats."""

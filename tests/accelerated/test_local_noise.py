@@ -293,6 +293,13 @@ def test_it_is_an_option_of_the_fast_path(others: dict[str, Any]) -> None:
         fit(model, MeanFieldNormal(model), data, epochs=1, progress=None, **{"estimator": "local", **others})
 
 
+def test_the_log_names_the_noise_of_each_layer() -> None:
+    net = nn.Sequential(nn.Unflatten(1, (1, 12)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(20, 2))
+    lines: list[str] = []
+    made(net, values(6, features=12), estimator="local", log=lines.append)
+    assert lines[0] == "local reparameterisation of 2 weights and biases, flipout of 2 weights and biases"
+
+
 def test_tied_and_recurrent_weights_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     class Recurrent(nn.Module):
         def __init__(self) -> None:
