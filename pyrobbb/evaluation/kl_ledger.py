@@ -41,6 +41,7 @@ class Entry:
         slab: Under a scale mixture, the expected share of the weights that its wide component has drawn, by
             the components' posterior probabilities (responsibilities) at the draws; 1 less this is the
             spike's. None under other priors.
+        slab_mcse: Monte Carlo standard error of `slab`.
     """
 
     weights: int
@@ -48,6 +49,7 @@ class Entry:
     mcse: float
     informative: int | None = None
     slab: float | None = None
+    slab_mcse: float | None = None
 
     @property
     def bits_per_weight(self) -> float:
@@ -97,14 +99,20 @@ def kl_ledger(
         row: Entry(
             weights=sum(prior[name]["value"].numel() for name in latents),
             nats=fmean(nats[row]),
-            mcse=float(torch.tensor(nats[row], dtype=torch.float64).std()) / draws**0.5,
+            mcse=_mcse(nats[row]),
             informative=sum(signal[name] for name in latents if name in signal)
             if signal.keys() & latents
             else None,
             slab=fmean(slab[row]) if row in slab else None,
+            slab_mcse=_mcse(slab[row]) if row in slab else None,
         )
         for row, (_, latents) in rows.items()
     }
+
+
+def _mcse(draws: Sequence[float]) -> float:
+    """The standard error of the mean of independent draws."""
+    return float(torch.tensor(draws, dtype=torch.float64).std()) / len(draws) ** 0.5
 
 
 def _rows(nodes: Mapping[str, Any], latents: Sequence[str]) -> dict[str, tuple[list[str], Sequence[str]]]:

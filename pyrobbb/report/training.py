@@ -80,11 +80,11 @@ def ledger(entries: Mapping[str, Mapping[str, Any]], which: str = "") -> Section
             percent(entry["nats"] / total if total > 0 else None),
             cell(entry["bits_per_weight"], 3),
             percent(None if entry["informative"] is None else entry["informative"] / entry["weights"]),
-            *([percent(entry.get("slab"))] if mixture else []),
+            *([percent(entry.get("slab")), percent(entry.get("slab_mcse"))] if mixture else []),
         ]
         for name, entry in entries.items()
     ]
-    table = Table("The KL by layer", [*head, *(["From the wide component"] if mixture else [])], lines)
+    table = Table("The KL by layer", [*head, *(["From the wide component", "±"] if mixture else [])], lines)
     tips = [nats, each, "weights", *([share] if all(row[share] is not None for row in rows) else [])]
     words = (
         "The KL is the price, in information, of moving the weights from the prior to the posterior. A layer "
