@@ -58,7 +58,8 @@ DIMS: dict[str, dict[str, Sequence[str]]] = {
     },
     "variational": {
         **dict.fromkeys(("loc", "scale", "sample_site"), ("parameter_sample",)),
-        **dict.fromkeys(("size", "kl", "kl_mcse", "informative", "slab"), ("layer",)),
+        **dict.fromkeys(("size", "kl", "kl_mcse", "informative", "slab", "slab_mcse"), ("layer",)),
+        **dict.fromkeys(("latent_size", "latent_kl", "latent_kl_mcse"), ("latent",)),
         **{f"{name}_{what}": ("layer",) for name in ("loc", "scale", "snr") for what in ("mean", "sd")},
         **{f"{name}_quantile": ("layer", "level") for name in ("loc", "scale", "snr")},
     },
@@ -148,7 +149,8 @@ def to_groups(
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)
     _as_drawn(groups, posterior, draws, seed)
-    return groups, {"parameter": chosen.labels, "layer": list(posterior.model.sites), "level": LEVELS}
+    sites = {"layer": list(posterior.model.sites), "latent": list(posterior.model.other_latents)}
+    return groups, {"parameter": chosen.labels, **sites, "level": LEVELS}
 
 
 def to_arviz(posterior: Posterior, data: Dataset, **options: Any) -> Any:

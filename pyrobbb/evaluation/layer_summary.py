@@ -48,7 +48,7 @@ def of_chain(metrics: Mapping[str, Any]) -> str:
 
 
 def _ledger(posterior: Posterior, layers: Sequence[str], seed: int) -> dict[str, np.ndarray]:
-    """The KL by layer, where the guide's density splits into sites; NaN for a layer without a slab."""
+    """The KL by layer and latent, where the guide's density splits; NaN for a layer without a slab."""
     ledger = kl_ledger(posterior, seed=seed) or {}
     if not set(layers) <= set(ledger):
         return {}
@@ -58,8 +58,14 @@ def _ledger(posterior: Posterior, layers: Sequence[str], seed: int) -> dict[str,
         "kl_mcse": np.array([row.mcse for row in rows]),
         "informative": np.array([row.informative for row in rows]),
     }
+    if latents := [row for name, row in ledger.items() if name not in layers]:
+        arrays["latent_size"] = np.array([row.weights for row in latents])
+        arrays["latent_kl"] = np.array([row.nats for row in latents])
+        arrays["latent_kl_mcse"] = np.array([row.mcse for row in latents])
     if any(row.slab is not None for row in rows):
-        arrays["slab"] = np.array([np.nan if row.slab is None else row.slab for row in rows])
+        for name in ("slab", "slab_mcse"):
+            values = [getattr(row, name) for row in rows]
+            arrays[name] = np.array([np.nan if value is None else value for value in values])
     return arrays
 
 

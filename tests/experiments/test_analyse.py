@@ -14,9 +14,12 @@ from pyrobbb.data import from_arrays
 from pyrobbb.data.columns import Columns, Numeric
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.arviz_export import to_arviz
+from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.likelihoods import Bernoulli, Normal
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.non_centred import NonCentredNormal
 from pyrobbb.posterior import Posterior
+from pyrobbb.priors import ARD
 from pyrobbb.priors import Normal as NormalPrior
 from pyrobbb.training import history
 
@@ -53,6 +56,28 @@ def test_a_function_of_one_input_is_drawn_where_y_has_a_mean(
     assert names[-1] == "weights"  # by which a later run sees that all are there
     assert analyse.has_figures(tmp_path)
     assert "history.csv was cut off" in caplog.text
+
+
+def test_latent_scales_are_in_the_file_and_in_the_figure_of_the_kl(tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(analyse.draw, "save", lambda figure, path: drawn.update({path.stem: figure}))
+    data = from_arrays(X, X, task="regression", test=(X, X))
+    model = BayesianNetwork(nn.Linear(1, 1), ARD(), Normal(scale=0.1), len(X))
+    guide = NonCentredNormal(model)
+    guide(X)
+    posterior = Posterior([(model, guide)])
+    arviz_io.save(to_arviz(posterior, data, draws=3), tmp_path / "posterior.nc")
+    (tmp_path / "metrics.json").write_text(json.dumps({**METRICS, "epochs": 0}))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"prior": {"_target_": "pyrobbb.priors.ARD"}}))
+    found = arviz_io.load(tmp_path / "posterior.nc")["variational"]
+    assert list(found["latent"].values) == list(model.other_latents)
+    rows = [*found["kl"].values, *found["latent_kl"].values]
+    assert rows == [entry.nats for entry in kl_ledger(posterior).values()]
+    analyse.figures(tmp_path)
+    kl = drawn["kl_by_layer"].axes[0]
+    assert [bar.get_width() for bar in kl.patches] == rows
+    assert [tick.get_text() for tick in kl.get_yticklabels()][-1] == "bias_log_variance (1)"
+    assert "then each latent" in drawn["kl_by_layer"].get_suptitle()
 
 
 def test_captions_say_of_which_chain_and_axes_are_in_the_units_of_the_table(tmp_path, monkeypatch):
