@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from benchmarks.small_run import status
-from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import OnDisk
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import mlp
 from pyrobbb.svi import Terms
 from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.trainer import Training

@@ -16,9 +16,9 @@ from time import monotonic
 import torch
 
 from benchmarks.small_run import small_run, status
-from models.mlp import mlp
 from pyrobbb.data import Blobs
 from pyrobbb.experiment import Run
+from pyrobbb.models.mlp import mlp
 from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.history import Epoch
 

@@ -4,11 +4,11 @@ from time import perf_counter
 
 import torch
 
-from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import perceptron
 from pyrobbb.training.trainer import Training, train
 
 N, BATCH, EPOCHS = 1000, 100, 20

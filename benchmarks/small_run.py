@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import Blobs
 from pyrobbb.experiment import Run
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import mlp
 
 
 def small_run(hidden: Sequence[int], **options: Any) -> Run:

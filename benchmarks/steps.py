@@ -18,13 +18,13 @@ from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 
 from benchmarks.timing import Work
-from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.distributions import ScaleMixtureNormal
 from pyrobbb.inference import Inference
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import perceptron
 from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import Training
 

@@ -1,9 +1,8 @@
 """The composition root: commands, and YAML declarations by name.
 
-`models` and `guides` in a declaration are the folders next to this one, even if the working folder has a
-`models.py` or `guides/` of its own: they are imported here, before any declaration is read. What lies in a
-user's own `models/` or `guides/` is found as well, after ours; every other module of the working folder is
-importable too.
+Every module of the working folder can be imported, `models` and `guides` among them: our declarations name
+only parts of `pyrobbb` and `experiments`. The checkout's own `models/` and `guides/` have no `__init__.py`,
+so that a user's come first, with or without one.
 """
 
 import signal
@@ -34,18 +33,9 @@ if sys.argv and sys.argv[0].startswith(("-m", "pyrobbb ")):  # a command starts,
 if find_spec("hydra") is None:
     raise ModuleNotFoundError("experiments/ needs Hydra: pip install -e '.[experiments]'", name="hydra")
 
-_CHECKOUT = str(Path(__file__).resolve().parent.parent)
-
-sys.path.insert(0, _CHECKOUT)
-try:
-    for _name in ("models", "guides"):
-        _package = import_module(_name)
-        if Path.cwd() != Path(_CHECKOUT):
-            _package.__path__.append(str(Path.cwd() / _name))
-finally:
-    sys.path.remove(_CHECKOUT)
-if str(Path.cwd()) not in sys.path:  # where a launcher's worker or an installed script did not put it
-    sys.path.append(str(Path.cwd()))
+_CHECKOUT, _HERE = str(Path(__file__).resolve().parent.parent), str(Path.cwd())
+if _HERE not in sys.path:  # where a launcher's worker or an installed script did not put it
+    sys.path.insert(sys.path.index(_CHECKOUT) if _CHECKOUT in sys.path else len(sys.path), _HERE)
 
 
 def __getattr__(name: str) -> Any:

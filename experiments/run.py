@@ -30,6 +30,7 @@ from experiments._runner.own_parts import (
     loaded,
     method_of,
     own_content,
+    rename_moved,
     restore_swapped,
     unused,
 )
@@ -121,6 +122,7 @@ def hydra_main(config: DictConfig) -> float:
     ranks = SINGLE
     with ended_in_a_line(RESUMES, speaks=lambda: ranks.speaks()):
         words, own = given_to_hydra()
+        rename_moved(config)
         restore_swapped(config, "run", words, own)  # on which a file of the user's builds
         drop_inherited(config, own)
         if "data" in own and own["data"] != {"root"} and "published" not in own:

@@ -17,9 +17,6 @@ from pyro.infer import autoguide
 from torch import nn
 
 from engine_fakes import classes, network, values
-from models.convnet import convnet
-from models.linear import linear
-from models.mlp import mlp
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
@@ -27,6 +24,9 @@ from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.initializers import from_network, kaiming
 from pyrobbb.matrix_normal import MatrixNormal
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.convnet import convnet
+from pyrobbb.models.linear import linear
+from pyrobbb.models.mlp import mlp
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction, ValuePrediction
 from pyrobbb.testing import GuideContract, LikelihoodContract, PriorContract

@@ -395,7 +395,7 @@ MEASURE = """
 import resource, sys, torch
 from torch import nn
 from pyrobbb.mean_field import MeanFieldNormal
-from models.{kind} import {kind}
+from pyrobbb.models.{kind} import {kind}
 from pyrobbb import likelihoods, priors
 from pyrobbb.data.dataset import Spec
 from pyrobbb.posterior import Posterior

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from engine_fakes import nothing_changes
-from models.mlp import mlp
 from pyrobbb import BayesianNetwork, Posterior, likelihoods, tabular
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.data import Table, from_arrays, from_table
@@ -23,6 +22,7 @@ from pyrobbb.experiment import Run
 from pyrobbb.inference import MAP, NUTS, SGHMC, Laplace
 from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import mlp
 from pyrobbb.priors import Deterministic, Normal
 from pyrobbb.tabular import fit_table, load_table, table_likelihood, table_prior
 from pyrobbb.training.callbacks import BestCheckpoint, Callback

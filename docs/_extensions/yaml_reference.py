@@ -67,7 +67,7 @@ def types_of(kind: Any) -> dict[str, str]:
 
 def summary(target: str) -> str:
     """The first sentence of what a component names."""
-    if not target.startswith(("pyrobbb.", "models.", "guides.")):
+    if not target.startswith("pyrobbb."):
         return ""
     first = (resolve_name(target).__doc__ or "").strip().split("\n\n")[0]
     return cell(re.sub(r":math:`([^`]*)`", r"$\1$", first))
@@ -87,7 +87,7 @@ def component(path: Path) -> str:
     said: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     target = said.get("_target_", "")
     keys = {key: value for key, value in said.items() if not key.startswith("_") and key != "defaults"}
-    ours = target.startswith(("pyrobbb.", "models.", "guides."))
+    ours = target.startswith("pyrobbb.")
     kind = resolve_name(target) if ours else None
     types = types_of(kind) if ours else {}
     shown = ", ".join(

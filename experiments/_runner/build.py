@@ -44,7 +44,7 @@ FREE_TO_CHANGE = (
     "folder", "name", "published", "figures", "report", "device", "checkpoint_seconds", "record_every",
     "together", "threads", "arms", *(f"callbacks.{name}" for name in LOGGERS),
 )  # fmt: skip
-PACKAGES = ("pyrobbb", "models", "guides", "experiments", "pyro", "torch")  # that a part may be named from
+PACKAGES = ("pyrobbb", "experiments", "pyro", "torch")  # that a part may be named from
 LONGEST = 200  # bytes of a folder's name; most file systems take 255
 CHECKED = ("MNIST", "FashionMNIST", "KMNIST", "UCI")  # data sets that are the same wherever they lie
 DECLARATIONS = Path(__file__).parent.parent

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments._runner import schema
 from experiments._runner.build import DECLARATIONS, ConfigError, build, innermost
 from experiments._runner.folder import claimed
-from experiments._runner.own_parts import drop_inherited, given, restore_swapped
+from experiments._runner.own_parts import drop_inherited, given, rename_moved, restore_swapped
 from pyrobbb.experiment import Result
 from pyrobbb.training.progress import Progress
 
@@ -31,6 +31,7 @@ def declared(name: str, overrides: Sequence[str] = ()) -> DictConfig:
         try:
             config = hydra_compose(name, list(overrides))
             own = given(overrides)
+            rename_moved(config)
             restore_swapped(config, name, overrides, own)
             drop_inherited(config, own)
             return config

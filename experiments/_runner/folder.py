@@ -4,6 +4,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
+from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,11 @@ MOVED = {
     "guides.initial": "pyrobbb.initializers",
     "guides.mean_field": "pyrobbb.mean_field",
     "guides.non_centred": "pyrobbb.non_centred",
+    "models.convnet": "pyrobbb.models.convnet",
     "models.gluon_as_printed": "experiments.reproductions.gluon_as_printed",
+    "models.linear": "pyrobbb.models.linear",
+    "models.mlp": "pyrobbb.models.mlp",
+    "models.plain_mlp": "pyrobbb.models.plain_mlp",
     "pyrobbb.kl": "pyrobbb.kl_weights",
 }  # since version 0.1.0: modules that a config.yaml may name
 RENAMED = {"pyrobbb.initializers.network": "pyrobbb.initializers.from_network"}  # what they hold, likewise
@@ -137,14 +142,17 @@ def read_config(path: Path) -> dict[str, Any]:
 def _up_to_date(part: Any) -> Any:
     """`part` of a configuration with every `_target_` under its current name."""
     if isinstance(part, dict):
-        return {k: _renamed(v) if k == "_target_" else _up_to_date(v) for k, v in part.items()}
+        return {k: renamed(v) if k == "_target_" else _up_to_date(v) for k, v in part.items()}
     return [_up_to_date(value) for value in part] if isinstance(part, list) else part
 
 
-def _renamed(target: Any) -> Any:
+def renamed(target: Any) -> Any:
+    """The current name of a part of ours; any other, such as a user's `models.mlp.mine`, as it is."""
     module, _, name = str(target).rpartition(".")
     now = f"{MOVED[module]}.{name}" if module in MOVED else target
-    return RENAMED.get(now, now)
+    now = RENAMED.get(now, now)
+    module, _, name = str(now).rpartition(".")
+    return now if now != target and hasattr(import_module(module), name) else target
 
 
 def again(what: Path | str = "it") -> str:

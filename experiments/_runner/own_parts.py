@@ -4,7 +4,8 @@ YAML is merged key by key, so a user's `data: {_target_: mine.Data}` stands on t
 `prior=laplace` on what an experiment says of its own prior.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,6 +23,7 @@ from experiments._runner.build import (
     key_of,
     keywords,
 )
+from experiments._runner.folder import MOVED, renamed
 from pyrobbb._support.text import one_line
 from pyrobbb.inference import SVI
 from pyrobbb.inference.method import Inference
@@ -83,17 +85,47 @@ def drop_inherited(config: DictConfig, given: Given) -> None:
     One that the user names by its path keeps the user's keys alone. Of another, what its constructor does not
     take goes, unless the user gave it: then instantiating it says that it is wrong.
     """
-    for group in config:
-        part = None if OmegaConf.is_missing(config, group) else config[group]
-        if not isinstance(part, DictConfig) or TARGET not in part:
-            continue
-        own = given.get(str(group), set())
+    for group, part in _components(config):
+        own = given.get(group, set())
         taken = own if TARGET in own else keywords(part[TARGET])
         if taken is None:
             continue
         with open_dict(part):
             for key in [key for key in part if key not in {TARGET, PARTIAL, *own, *taken}]:
                 del part[key]
+
+
+def rename_moved(config: DictConfig) -> None:
+    """Name each component that was moved, in place, as it is named now.
+
+    Raises:
+        ConfigError: A module of the user's own has the earlier name, so that either may be meant.
+    """
+    for group, part in _components(config):
+        target, now = part[TARGET], renamed(part[TARGET])
+        if target == now:
+            continue
+        if theirs := _file_of_a_user(target.rpartition(".")[0]):
+            ours = DECLARATIONS.parent / f"{now.rpartition('.')[0].replace('.', '/')}.py"
+            raise ConfigError(
+                f"{group}: {target} may be that of {theirs} or that of {ours}: rename yours, or write {now}"
+            )
+        part[TARGET] = now
+
+
+def _file_of_a_user(module: str) -> str | None:
+    """The file of a module that was moved, if one of that name is there now and not the checkout's."""
+    package = PathFinder.find_spec(module.partition(".")[0]) if module in MOVED else None
+    found = PathFinder.find_spec(module, package.submodule_search_locations or []) if package else None
+    ours = DECLARATIONS.parent / f"{module.replace('.', '/')}.py"
+    return None if found is None or found.origin is None or Path(found.origin) == ours else found.origin
+
+
+def _components(config: DictConfig) -> Iterator[tuple[str, DictConfig]]:
+    for group in config:
+        part = None if OmegaConf.is_missing(config, group) else config[group]
+        if isinstance(part, DictConfig) and TARGET in part:
+            yield str(group), part
 
 
 def restore_swapped(config: DictConfig, name: str, words: Iterable[str], given: Given) -> None:

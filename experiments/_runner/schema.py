@@ -93,7 +93,7 @@ def _said(file: Path) -> str:
     said = (yaml.safe_load(text) or {}).get("_target_", "")
     if comments:
         said = re.split(r"\. (?=[A-Z])", " ".join(comments[:2]))[0]  # "Fig. 5" ends no sentence
-    elif said.startswith(("pyrobbb.", "models.", "guides.")):
+    elif said.startswith("pyrobbb."):
         doc = (resolve_name(said).__doc__ or "").strip().split("\n\n")[0]
         said = re.sub(r":math:`([^`]*)`|`", r"\1", doc)
         said = re.sub(r"\\[^a-zA-Z]", " ", re.sub(r"\\([a-zA-Z]+)", r"\1", said))  # TeX as words

@@ -22,7 +22,6 @@ from experiments._runner.folder import claim, claimed
 from experiments._runner.record import command_line
 from experiments._runner.study import Outputs
 from experiments.paper.regret import ARMS, environment, write
-from models.mlp import perceptron
 from pyrobbb._support import checks
 from pyrobbb._support.device import threads
 from pyrobbb._support.files import locked
@@ -39,6 +38,7 @@ from pyrobbb.bandits import (
     ThompsonSampling,
 )
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.models.mlp import perceptron
 
 REPORT = ("report=true", "report=yes", "report=on")
 CONFIGS = {"paper": "paper/bandit", "showdown": "paper/bandit_showdown"}

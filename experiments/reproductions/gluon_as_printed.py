@@ -5,10 +5,10 @@ from math import prod
 
 from torch import Tensor, nn
 
-from models.mlp import perceptron
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec
 from pyrobbb.likelihoods import Likelihood
+from pyrobbb.models.mlp import perceptron
 from pyrobbb.priors import Prior
 
 
@@ -30,7 +30,7 @@ class LastHiddenUnapplied(nn.Sequential):
 def gluon_as_printed(
     spec: Spec, prior: Prior, likelihood: Likelihood, *, hidden: Sequence[int] = (400, 400)
 ) -> BayesianNetwork:
-    """784-400-10 in effect, with all 478,410 weights of 784-400-400-10; `models.mlp` is the correct one."""
+    """784-400-10 in effect, with all 478,410 weights of 784-400-400-10; `pyrobbb.models.mlp` is correct."""
     if len(hidden) < 2 or len(set(hidden)) > 1:
         raise ValueError(f"hidden must be two or more layers of one width, got {list(hidden)}")
     net = perceptron(prod(spec.features), hidden, likelihood.width(spec.outputs))

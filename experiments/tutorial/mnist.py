@@ -31,12 +31,12 @@ from experiments._runner.study import Study
 from experiments.tutorial.mnist_report import figures, report
 from experiments.tutorial.mnist_uncertainty import ask, draw_log_probs, probabilities, questions, uncertainty
 from experiments.tutorial.odd_images import SIDE
-from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.files import replacing
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset
+from pyrobbb.models.mlp import perceptron
 from pyrobbb.posterior import Posterior
 from pyrobbb.training.progress import Printed
 from pyrobbb.training.trainer import fit

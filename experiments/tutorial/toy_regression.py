@@ -19,12 +19,12 @@ from experiments._runner.compose import compose, fitted
 from experiments._runner.study import NoSettings, Study
 from experiments._runner.tables import Writer, table
 from experiments.paper.figures import band_grid
-from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Dataset, ToyPoints
 from pyrobbb.experiment import Result
+from pyrobbb.models.mlp import perceptron
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training.trainer import fit

@@ -11,7 +11,6 @@ from torch import nn
 
 from experiments._runner.build import ConfigError
 from experiments.paper import bandit, regret
-from models.mlp import perceptron
 from paths import ROOT
 from pyrobbb import likelihoods, priors
 from pyrobbb._support import checkpoint
@@ -35,6 +34,7 @@ from pyrobbb.bandits.mushroom import EAT, LEAVE, table
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import perceptron
 from pyrobbb.svi import ReferenceStep
 
 

@@ -10,8 +10,6 @@ from scipy.sparse import csr_array
 from torch import nn
 
 from engine_fakes import values
-from models.convnet import convnet
-from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
@@ -22,6 +20,8 @@ from pyrobbb.inference import NUTS, Laplace
 from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.convnet import convnet
+from pyrobbb.models.mlp import mlp
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.training.trainer import fit
 

@@ -1,6 +1,7 @@
 """Parts of a user's own in YAML: modules of the working folder, beside ours of the same names."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from commands import command
+from commands import command, interpreter
 from experiments import run as run_module
 from experiments._runner.build import ConfigError, build, changes, component, with_place
 from experiments._runner.compose import compose, fitted
@@ -89,7 +90,6 @@ def test_a_working_folder_with_models_guides_and_parts_of_its_own(tmp_path):
     (tmp_path / "my_parts.py").write_text(PARTS)
     (tmp_path / "models.py").write_text("raise RuntimeError('the wrong models')\n")
     (tmp_path / "guides").mkdir()
-    (tmp_path / "guides" / "__init__.py").write_text("raise RuntimeError('the wrong guides')\n")
     (tmp_path / "guides" / "mine.py").write_text("from my_parts import MyGuide\n")
     (tmp_path / "own.yaml").write_text(OWN)
     done = command(tmp_path, "experiments.run", "own.yaml", *QUICK)
@@ -98,6 +98,57 @@ def test_a_working_folder_with_models_guides_and_parts_of_its_own(tmp_path):
     assert metrics["parameters"] == (2 * 4 + 4) + (4 * 3 + 3)
     ours = command(tmp_path, "experiments.run", *TINY, "folder=ours")
     assert ours.returncode == 0, ours.stderr
+
+
+NAMED_AS_OURS = """
+from torch import nn
+from pyrobbb.bnn import BayesianNetwork
+
+
+def usernet(spec, prior, likelihood):
+    return BayesianNetwork(nn.Linear(2, 3), prior, likelihood, spec.N)
+
+
+def mlp(spec, prior, likelihood, hidden, activation):
+    return usernet(spec, prior, likelihood)
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path):
+    """A folder with a package `models` of the user's own, one module of which is named as ours."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").write_text("MINE = 1\n")
+    (tmp_path / "models" / "mlp.py").write_text(NAMED_AS_OURS)
+    return tmp_path
+
+
+def test_a_models_folder_of_ones_own_is_ones_own_also_where_a_file_is_named_as_ours(own_models):
+    words = [word for word in TINY if not word.startswith("model.")]
+    for named, parameters in (("usernet", 9), (None, 2 * 8 + 8 + 8 * 3 + 3)):
+        model = [f"model._target_=models.mlp.{named}"] if named else ["model.hidden=[8]"]
+        done = command(own_models, "experiments.run", *words, *model, f"folder={named}")
+        assert done.returncode == 0, done.stderr
+        assert json.loads((own_models / f"{named}/metrics.json").read_text())["parameters"] == parameters
+    programs = (
+        "import experiments; from models import MINE; from models.mlp import usernet; "
+        "experiments.reopen('usernet', trust=True)",
+        "from models.mlp import usernet; from experiments import reopen; "
+        "assert reopen('None').posterior.model.num_weights == 51",
+    )
+    for program in programs:
+        interpreter("-c", program, folder=own_models)
+
+
+def test_a_name_that_was_ours_and_is_a_user_s_as_well_is_refused_with_both_files(own_models, monkeypatch):
+    monkeypatch.syspath_prepend(own_models)
+    theirs, ours = own_models / "models" / "mlp.py", ROOT / "pyrobbb" / "models" / "mlp.py"
+    both = f"model: models.mlp.mlp may be that of {theirs} or that of {ours}: rename yours, or write pyrobbb."
+    with pytest.raises(ConfigError, match=re.escape(both)):
+        compose("mnist", ["model._target_=models.mlp.mlp"], folder=own_models)
+    theirs.unlink()
+    config = compose("mnist", ["model._target_=models.mlp.mlp"], folder=own_models)
+    assert config.model._target_ == "pyrobbb.models.mlp.mlp"
 
 
 def test_a_part_of_ones_own_does_not_take_the_keys_of_the_one_it_replaces(tmp_path, monkeypatch):

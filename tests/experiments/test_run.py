@@ -25,7 +25,6 @@ from experiments._runner.compose import declared
 from experiments._runner.folder import CLAIMING, claim, differences
 from experiments._runner.own_parts import own_content
 from experiments._runner.reopen import reopen
-from models.mlp import mlp
 from paths import ROOT
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
@@ -36,6 +35,7 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.experiment import Run
 from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import mlp
 from pyrobbb.training import history
 
 FOLDER = ROOT / "experiments"

@@ -14,18 +14,18 @@ from torch.optim import Adam
 from experiments import summarise
 from experiments._runner.command import folder_command
 from experiments._runner.find_runs import find, label, varied
-from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import NoisySine
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.experiment import Run
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import mlp
 
 
 def config(seed, prior="Normal", **values):
     return {
         "data": {"_target_": "pyrobbb.data.MNIST", "root": f"/somewhere/{seed}"},
-        "model": {"_target_": "models.mlp.mlp", "hidden": [8]},
+        "model": {"_target_": "pyrobbb.models.mlp.mlp", "hidden": [8]},
         "prior": {"_target_": f"pyrobbb.priors.{prior}", {"Normal": "sigma"}.get(prior, "scale"): 1.0},
         "likelihood": {"_target_": "pyrobbb.likelihoods.Categorical"},
         "guide": {"_target_": "pyrobbb.mean_field.MeanFieldNormal"},

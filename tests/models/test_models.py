@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from engine_fakes import normal
-from models.convnet import convnet
-from models.linear import linear
-from models.mlp import ACTIVATIONS, mlp
-from models.plain_mlp import plain_mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_table
 from pyrobbb.data.dataset import Spec
+from pyrobbb.models.convnet import convnet
+from pyrobbb.models.linear import linear
+from pyrobbb.models.mlp import ACTIVATIONS, mlp
+from pyrobbb.models.plain_mlp import plain_mlp
 
 PRIOR = priors.ScaleMixture()
 MNIST = Spec(60_000, (784,), 10, "classification")

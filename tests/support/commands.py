@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 
 from paths import ROOT
 
-# Not the commands' own modules: a folder `models` where a command is called comes before the checkout's.
 LIBRARIES = (
     "altair", "arviz", "h5netcdf", "hydra", "matplotlib.backends.backend_agg", "pandas",
     "pyro.infer.autoguide", "pyrobbb.checkup", "pyrobbb.experiment", "pyrobbb.report.run", "torch._dynamo",

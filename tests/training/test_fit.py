@@ -29,7 +29,6 @@ from torch.utils.data import (
 from torch.utils.data import Dataset as TorchDataset
 
 from engine_fakes import Interrupts, Listens, classes, classifier, network, nothing_changes, values
-from models.mlp import perceptron
 from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -39,6 +38,7 @@ from pyrobbb.experiment import evaluate
 from pyrobbb.inference import MAP, NUTS, Laplace, MCDropout
 from pyrobbb.initializers import Constant, kaiming
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import perceptron
 from pyrobbb.predictive import ClassPrediction
 from pyrobbb.training.callbacks import EarlyStopping
 from pyrobbb.training.history import History

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from commands import interpreter
 from engine_fakes import normal, nothing_changes
-from models.mlp import mlp
 from pyrobbb import BayesianNetwork, Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import compile as record
 from pyrobbb.data import Blobs
 from pyrobbb.experiment import Run
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import mlp
 
 # Too little memory
 

@@ -20,7 +20,6 @@ from pyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from torch import Tensor, nn
 
 from engine_fakes import Interrupts, classes, classifier, network, normal, nothing_changes, restore, values
-from models.mlp import perceptron
 from pyrobbb import kl_weights as kl
 from pyrobbb import likelihoods, priors
 from pyrobbb._support import checkpoint
@@ -32,6 +31,7 @@ from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.inference.method import FunctionStep
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import perceptron
 from pyrobbb.posterior import Posterior
 from pyrobbb.training import history
 from pyrobbb.training.callbacks import Callback

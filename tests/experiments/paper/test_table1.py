@@ -23,14 +23,14 @@ from experiments.paper import figures as mnist_figures
 from experiments.paper import pruning, pruning_report, table1, table1_report
 from experiments.reproductions import gluon
 from experiments.reproductions.gluon_as_printed import gluon_as_printed
-from models.mlp import mlp
-from models.plain_mlp import plain_mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Blobs, Spec
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import mlp
+from pyrobbb.models.plain_mlp import plain_mlp
 from pyrobbb.posterior import Posterior, moments
 from pyrobbb.training.trainer import train
 

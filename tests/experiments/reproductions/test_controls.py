@@ -12,7 +12,6 @@ from experiments._runner.build import build
 from experiments._runner.compose import compose
 from experiments.reproductions import controls
 from experiments.reproductions.controls import DoubleSoftmax
-from models.mlp import mlp
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bandits.mushroom import EAT, LEAVE
@@ -22,6 +21,7 @@ from pyrobbb.data import Spec
 from pyrobbb.distributions import ScaleMixtureNormal
 from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import mlp
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import ReferenceStep
 from study_points import BLOBS

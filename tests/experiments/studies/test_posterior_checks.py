@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from experiments.studies import posterior_checks
-from models.mlp import mlp
 from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -16,6 +15,7 @@ from pyrobbb.data import NoisySine
 from pyrobbb.evaluation.diagnostics import function_draws, r_hat
 from pyrobbb.evaluation.leave_one_out import compare
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import mlp
 
 
 @pytest.fixture(scope="module")
