@@ -205,9 +205,19 @@ class IID(_Elementwise):
         support: Any = base.support
         if getattr(support, "base_constraint", support).is_discrete:  # a mixture's is around its components'
             raise ValueError(f"a weight is continuous, but {base!r} is discrete")
+        try:
+            self.distribution("", torch.empty(2, dtype=torch.double))
+        except NotImplementedError as error:
+            raise ValueError(
+                f"IID needs a distribution with an expand(), from one weight to many, which {base!r} lacks; "
+                f"define it in a subclass"
+            ) from error
 
     def base_distribution(self, parameter: Tensor) -> TorchDistribution:
-        made: TorchDistribution = applied(lambda value: value.to(parameter), self.univariate)
+        def moved(value: Tensor) -> Tensor:  # a mask stays boolean
+            return value.to(parameter.device if value.dtype == torch.bool else parameter)
+
+        made: TorchDistribution = applied(moved, self.univariate)
         made.__class__ = of_pyro(made)
         return made
 

@@ -153,6 +153,14 @@ def test_iid_of_a_transformed_distribution() -> None:
     assert torch.allclose(log_prob, dist.LogNormal(0.0, 2.0).log_prob(w).sum())
 
 
+def test_iid_of_a_masked_mixture() -> None:
+    mixture = dist.MaskedMixture(torch.tensor(True), dist.Normal(0.0, 1.0), dist.Normal(0.0, 2.0))
+    w = normal(4, 3, dtype=torch.float64)
+    distribution: Any = priors.IID(mixture).distribution("w", w)
+    same: Any = priors.Normal(sigma=2.0).distribution("w", w)
+    assert torch.allclose(distribution.log_prob(w), same.log_prob(w))
+
+
 COUNTS = dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), dist.Poisson(torch.ones(2)))
 
 
@@ -164,6 +172,7 @@ COUNTS = dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), dist.Poisson(to
         (dist.Normal(torch.zeros(2), 1.0), r"one weight, got one of shape \(2,\)"),
         (dist.Poisson(1.0), "a weight is continuous"),
         (COUNTS, "a weight is continuous"),
+        (dist.SoftAsymmetricLaplace(0.0, 1.0, 1.0), r"with an expand\(\), .* which SoftAsymmetricLaplace"),
     ],
 )
 def test_iid_refuses_what_is_not_one(wrong: Any, words: str) -> None:
