@@ -32,8 +32,8 @@ class Method:
         trials: What is tried on validation rows of tables, as many entries for each method; of a mixture of
             restarts, by one of them.
         images: The same for images.
-        last: Whether the last layer alone has a prior; the others are trained to a point.
-        samples_noise: Whether the scale of the noise is drawn as well, instead of trained to a point.
+        last: Whether the last layer alone has a prior; the others are point estimates.
+        samples_noise: Whether the scale of the noise is drawn as well, instead of a point estimate.
         around: The structure of the curvature that Laplace's method takes around the mean weights of each
             chain in the end, if it does.
     """
