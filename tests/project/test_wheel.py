@@ -12,7 +12,8 @@ from paths import ROOT
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TABLE, EXAMPLE = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)[:2]
 
 # The example has saved its posterior; another process builds the same model and guide, and needs no data.
 SAVE = """
@@ -52,6 +53,27 @@ for name in ("experiments", "models", "guides"):
 import pyrobbb
 assert pyrobbb.__file__.startswith(sys.path[0]), pyrobbb.__file__
 """
+# `alone` shares this environment's packages: what was imported must be declared, or declared by what is.
+DECLARED = """
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+declared, to_read = set(), [("pyrobbb", "")]
+while to_read:
+    name, extra = to_read.pop()
+    declared.add((name, extra))
+    try:
+        needed = [Requirement(line) for line in requires(name) or ()]
+    except PackageNotFoundError:  # for another platform
+        continue
+    needed = [each for each in needed if each.marker is None or each.marker.evaluate({"extra": extra})]
+    to_read += {(canonicalize_name(each.name), e) for each in needed for e in ("", *each.extras)} - declared
+names, homes = {name for name, _ in declared}, packages_distributions()
+tops = {module.partition(".")[0] for module in list(sys.modules)} & homes.keys()
+undeclared = {top: homes[top] for top in tops if not names & set(map(canonicalize_name, homes[top]))}
+assert not undeclared, f"not among the dependencies in pyproject.toml, nor among theirs: {undeclared}"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +107,12 @@ def test_the_wheel_owns_one_name(unpacked):
 def test_the_readme_s_example_runs_is_kept_and_predicts_in_another_process(unpacked, tmp_path):
     assert "epochs=200" in EXAMPLE
     few = EXAMPLE.replace("epochs=200", "epochs=3")  # what 200 reach is in test_readme.py
-    said = alone(few + SAVE + NOTHING_ELSE, unpacked, tmp_path)
+    said = alone(few + SAVE + NOTHING_ELSE + DECLARED, unpacked, tmp_path)
     assert "tensor" in said
     alone(LOAD + CONTRACT + NOTHING_ELSE, unpacked, tmp_path)  # a contract needs no pytest
+
+
+def test_the_readme_s_example_of_a_table_runs_on_the_declared_dependencies_alone(unpacked, tmp_path):
+    few = TABLE.replace("fit_table(data)", "fit_table(data, epochs=2)")
+    assert few != TABLE
+    assert "between" in alone(few + NOTHING_ELSE + DECLARED, unpacked, tmp_path)
