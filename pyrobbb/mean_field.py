@@ -30,8 +30,9 @@ class MeanFieldNormal(Named):
     :math:`\mu`) and `rho`, each of shape `(D,)` for D weights: an optimiser sees two tensors.
 
     Args:
-        model: A Pyro model; the guide sees it only through its trace, at the first call. `guide()` without
-            data is enough for a `BayesianNetwork`.
+        model: A Pyro model; the guide sees it only through its trace, at the first call, which makes the
+            parameters, as in Pyro's autoguides: call it before `torch.optim.Adam(guide.parameters())`.
+            `guide()` without data is enough for a `BayesianNetwork`.
         init_loc: Where each :math:`\mu` starts (`pyrobbb.initializers`), but for a latent scale of the prior,
             which states its own start; by default the network's own values.
         init_rho: Where each :math:`\rho` starts: a number or an initialiser. -5 is sigma = 0.0067.
