@@ -8,7 +8,6 @@ from pyro.infer.autoguide import AutoLowRankMultivariateNormal
 from torch import Tensor, nn
 
 from benchmarks.timing import Work
-from models.mlp import perceptron
 from pyrobbb import likelihoods, priors
 from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
@@ -17,6 +16,7 @@ from pyrobbb.data.images.torchvision_compat import import_torchvision
 from pyrobbb.from_trained import partly_bayesian
 from pyrobbb.matrix_normal import MatrixNormal
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.models.mlp import perceptron
 
 CLASSES, N = 10, 50_000
 STEPS = 5_000  # to come, which decide what pays

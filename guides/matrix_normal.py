@@ -1,4 +1,4 @@
-"""The guide whose weights covary within a layer; it lives in the package, so that an installation has it."""
+"""Weights that covary within a layer; the guide lives in the package, so that an installed package has it."""
 
 from pyrobbb.matrix_normal import MatrixNormal
 
