@@ -97,17 +97,20 @@ def _learning_curves(metrics: Mapping[str, Any], rows: Sequence[history.Epoch]) 
 
 
 def _kl_by_layer(variational: Any, which: str) -> Figure:
-    names = ("kl", "kl_mcse", "size", "informative", *(["slab"] if "slab" in variational else []))
-    columns = [variational[name].values for name in names]
     layers = [str(layer) for layer in variational["layer"].values]
-    if "latent_kl" in variational:  # below the weights; none of them is a weight that carries information
-        layers += [str(latent) for latent in variational["latent"].values]
-        none = np.full(len(variational["latent"]), np.nan)
-        latent = [variational[f"latent_{name}"].values for name in names[:3]]
-        columns = [np.append(*pair) for pair in zip(columns, [*latent, none, none], strict=False)]
-    latents = ", then each latent" if "latent_kl" in variational else ""
-    title = f"Where the KL{which} goes: each parameter tensor in the network's order{latents}"
-    return draw.kl_by_layer(layers, *columns[:4], slab=columns[4] if columns[4:] else None, title=title)
+    latents = [str(latent) for latent in variational["latent"].values] if "latent_kl" in variational else []
+    none = np.full(len(latents), np.nan)  # a latent carries no information as a weight does
+
+    def rows(name: str) -> np.ndarray:
+        """Of the weights, and below them of the latents."""
+        own = f"latent_{name}"
+        return np.append(variational[name].values, variational[own].values if own in variational else none)
+
+    columns = [rows(name) for name in ("kl", "kl_mcse", "size", "informative")]
+    slab = rows("slab") if "slab" in variational else None
+    title = f"Where the KL{which} goes: each parameter tensor in the network's order"
+    title += ", then each latent" if latents else ""
+    return draw.kl_by_layer([*layers, *latents], *columns, slab=slab, title=title)
 
 
 def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:

@@ -1,4 +1,4 @@
-"""Bayes by Backprop's variational family; it lives in the package, so that an installed package has it."""
+"""`pyrobbb.mean_field` under its earlier name; a guide of your own may lie beside it."""
 
 from pyrobbb.mean_field import MeanFieldNormal
 

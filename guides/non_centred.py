@@ -1,4 +1,4 @@
-"""The guide for hierarchical priors; it lives in the package, so that an installed package has it."""
+"""`pyrobbb.non_centred` under its earlier name; a guide of your own may lie beside it."""
 
 from pyrobbb.non_centred import NonCentredNormal
 

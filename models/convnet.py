@@ -1,4 +1,4 @@
-"""The convolutional network; it lives in the package, whose name no folder of yours can take."""
+"""`pyrobbb.models.convnet` under its earlier name; a network of your own may lie beside it."""
 
 from pyrobbb.models.convnet import convnet
 

@@ -1,4 +1,4 @@
-"""The linear map; it lives in the package, whose name no folder of yours can take."""
+"""`pyrobbb.models.linear` under its earlier name; a network of your own may lie beside it."""
 
 from pyrobbb.models.linear import linear
 

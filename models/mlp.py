@@ -1,4 +1,4 @@
-"""The perceptron; it lives in the package, whose name no folder of yours can take."""
+"""`pyrobbb.models.mlp` under its earlier name; a network of your own may lie beside it."""
 
 from pyrobbb.models.mlp import mlp, perceptron
 

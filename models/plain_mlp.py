@@ -1,4 +1,4 @@
-"""The perceptron for point estimates; it lives in the package, whose name no folder of yours can take."""
+"""`pyrobbb.models.plain_mlp` under its earlier name; a network of your own may lie beside it."""
 
 from pyrobbb.models.plain_mlp import plain_mlp
 

@@ -5,6 +5,7 @@ from typing import Any
 import pyro
 import pyro.distributions as dist
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributions import constraints
 from torch.distributions.transforms import ReshapeTransform, Transform
@@ -27,7 +28,8 @@ class MatrixNormal(MeanFieldNormal):
     covary, and :math:`B B^T` how inputs do. A matrix of shape (O, I) takes :math:`O^2 + I^2` numbers besides
     its mean, and a draw :math:`O I (O + I)` multiplications: it is for layers of up to a few hundred units.
     Other axes, such as a convolution's, belong to the columns. It starts as a mean field whose sigma is the
-    mean of the row's.
+    mean of the row's. `loc` has a number for each weight; `rho`, unlike a mean field's, one for each row and
+    each number of a vector.
 
     Source: Louizos and Welling 2016, "Structured and Efficient Variational Deep Learning with Matrix Gaussian
     Posteriors", whose factors are diagonal.
@@ -46,7 +48,7 @@ class MatrixNormal(MeanFieldNormal):
             for shapes in (rows, columns)
         )
         with torch.no_grad():
-            sigma = self.split(self.sigma)
+            sigma = self.split(F.softplus(self.rho))
             starts = [
                 rho_of(sigma[name].flatten(1).mean(1)) if name in rows else rho_of(sigma[name]).flatten()
                 for name in self.shapes
@@ -60,7 +62,7 @@ class MatrixNormal(MeanFieldNormal):
         """Sample every latent site; arguments as the model's, used at the first call only."""
         if not self.shapes:
             self._set_up(*args, **kwargs)
-        locs, sigmas, factors = self.split(self.loc), split(self.sigma, self.row_shapes), self._factors()
+        locs, sigmas, factors = self.split(self.loc), self._rows(), self._factors()
         return {
             name: self._sample_matrix(name, locs[name], *factors[name])
             if name in factors
@@ -78,19 +80,24 @@ class MatrixNormal(MeanFieldNormal):
 
     def _factors(self) -> dict[str, tuple[Tensor, Tensor]]:
         """A (O, O) and B (I, I) of each matrix."""
-        sigmas, taus = split(self.sigma, self.row_shapes), split(self.log_tau.exp(), self.column_shapes)
+        sigmas, taus = self._rows(), split(self.log_tau.exp(), self.column_shapes)
         L, K = split(self.L, self.L_shapes), split(self.K, self.K_shapes)
         return {
             name: (_triangular(sigmas[name], L[name]), _triangular(taus[name], K[name]))
             for name in self.matrices
         }
 
-    def _scales(self) -> dict[str, Tensor]:
-        """The standard deviation of each weight, the root of (A A^T)_oo (B B^T)_ii in a matrix."""
-        scales = split(self.sigma, self.row_shapes)
+    def _rows(self) -> dict[str, Tensor]:
+        """The scale of each row of a matrix, and of each number of a vector."""
+        return split(F.softplus(self.rho), self.row_shapes)
+
+    @property
+    def sigma(self) -> Tensor:
+        r"""Standard deviations of all D weights; of a matrix, squared, :math:`(A A^T)_{oo} (B B^T)_{ii}`."""
+        scales = self._rows()
         for name, (A, B) in self._factors().items():
-            scales[name] = torch.outer(A.norm(dim=1), B.norm(dim=1)).reshape(self.shapes[name])
-        return scales
+            scales[name] = torch.outer(A.norm(dim=1), B.norm(dim=1))
+        return torch.cat([scale.flatten() for scale in scales.values()])
 
 
 class RowsAndColumns(Transform):

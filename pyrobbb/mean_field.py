@@ -108,11 +108,7 @@ class MeanFieldNormal(Named):
         """
         if not self.shapes:
             raise ValueError("the guide has no parameters yet: fit it, or call it once")
-        with torch.no_grad():
-            return self.split(self.loc.detach()), self._scales()
-
-    def _scales(self) -> dict[str, Tensor]:
-        return self.split(self.sigma)
+        return self.split(self.loc.detach()), self.split(self.sigma.detach())
 
 
 def _check_real(site: dict[str, Any]) -> None:

@@ -60,6 +60,7 @@ def test_it_starts_as_a_mean_field() -> None:
     _, scales = guide.loc_and_scale()
     for name, expected in {"0.weight": 0.5 / FEATURES**0.5, "2.weight": 0.5 / 4**0.5}.items():
         torch.testing.assert_close(scales[name], torch.full_like(scales[name], expected))
+    assert guide.sigma.shape == guide.loc.shape
     assert guide.loc.dtype == guide.K.dtype == torch.float64
 
 

@@ -85,7 +85,9 @@ def drop_inherited(config: DictConfig, given: Given) -> None:
     One that the user names by its path keeps the user's keys alone. Of another, what its constructor does not
     take goes, unless the user gave it: then instantiating it says that it is wrong.
     """
-    for group, part in _components(config):
+    for group, part in _parts(config):
+        if "." in group:
+            continue
         own = given.get(group, set())
         taken = own if TARGET in own else keywords(part[TARGET])
         if taken is None:
@@ -96,19 +98,19 @@ def drop_inherited(config: DictConfig, given: Given) -> None:
 
 
 def rename_moved(config: DictConfig) -> None:
-    """Name each component that was moved, in place, as it is named now.
+    """Name each part that was moved, in place, as it is named now.
 
     Raises:
         ConfigError: A module of the user's own has the earlier name, so that either may be meant.
     """
-    for group, part in _components(config):
+    for key, part in _parts(config):
         target, now = part[TARGET], renamed(part[TARGET])
         if target == now:
             continue
         if theirs := _file_of_a_user(target.rpartition(".")[0]):
             ours = DECLARATIONS.parent / f"{now.rpartition('.')[0].replace('.', '/')}.py"
             raise ConfigError(
-                f"{group}: {target} may be that of {theirs} or that of {ours}: rename yours, or write {now}"
+                f"{key}: {target} may be that of {theirs} or that of {ours}: rename yours, or write {now}"
             )
         part[TARGET] = now
 
@@ -121,11 +123,14 @@ def _file_of_a_user(module: str) -> str | None:
     return None if found is None or found.origin is None or Path(found.origin) == ours else found.origin
 
 
-def _components(config: DictConfig) -> Iterator[tuple[str, DictConfig]]:
-    for group in config:
-        part = None if OmegaConf.is_missing(config, group) else config[group]
-        if isinstance(part, DictConfig) and TARGET in part:
-            yield str(group), part
+def _parts(config: DictConfig, within: str = "") -> Iterator[tuple[str, DictConfig]]:
+    """Each part that names what it is made of, and the parts of which it is made, by their keys."""
+    for key in map(str, config):
+        part = None if OmegaConf.is_missing(config, key) else config[key]
+        if isinstance(part, DictConfig):
+            if TARGET in part:
+                yield f"{within}{key}", part
+            yield from _parts(part, f"{within}{key}.")
 
 
 def restore_swapped(config: DictConfig, name: str, words: Iterable[str], given: Given) -> None:

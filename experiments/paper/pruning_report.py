@@ -102,5 +102,5 @@ def figure4(record: Record) -> Figure:
     axes.set_ylim(bottom=0)
     label(axes, r"signal-to-noise ratio, $10\,\log_{10}(|\mu|/\sigma)$ (dB)", "density (1/dB)")
     axes.legend(loc="upper left")
-    caption(figure, f"Fig. 4: signal-to-noise ratio, {network(record)}")
+    caption(figure, f"Fig. 4: {network(record)}")
     return figure

@@ -189,11 +189,16 @@ def nuts(prior: str, overrides: Sequence[str], folder: Path, chosen: Settings) -
 
 
 def chosen_again(out: Outputs, overrides: Sequence[str]) -> Numbers:
-    """The record of an earlier run with its prior predictive and its choice made anew; its fits stay."""
+    """The record of an earlier run with its prior predictive and its choice made anew; its fits stay.
+
+    Raises:
+        ConfigError: There is no earlier record.
+    """
     path = out.fits / "record.json"
     found = read_json(path)
     if not found:
         raise ConfigError(f"part: part=choice needs the record of an earlier run, {path}")
+    found["nuts"].setdefault("prior", found["chosen"])  # earlier records do not say under which it drew
     believed = prior_predictive(list(found["bayesian"]), overrides)
     found |= {"prior predictive": believed | provenance(out.command)}
     found["chosen"] = choose(found["held-out log score"], believed)
@@ -211,6 +216,8 @@ def main(arguments: Sequence[str]) -> Numbers:
     if not isinstance(curve, PaperCurve):
         raise ConfigError(f"data: this experiment is about paper_curve, got {config.data._target_}")
     if chosen.part == "choice":
+        if chosen.priors != list(PRIORS):
+            raise ConfigError("priors: part=choice takes those of the earlier record")
         return chosen_again(out, overrides)
     scores = {p: held_out(p, overrides, out.fits / "held_out" / p, curve) for p in chosen.priors}
     believed = prior_predictive(chosen.priors, overrides)

@@ -111,12 +111,10 @@ def widening(record: Record) -> Found:
         f"{regression_report.NAMES[prior]}{' (chosen)' * (prior == record['chosen'])}: {count}"
         for prior, count in met.items()
     )
-    count = met[record["chosen"]]
-    found = "holds" if count == count_of else "in part" if count else "does not"
-    alike = len(set(met.values())) == 1
+    every, none = (all(count == least for count in met.values()) for least in (count_of, 0))
     return (
         f"at least threefold on both sides, of {seeds(count_of)}, under {words}",
-        found if alike else f"{found} under the chosen prior",
+        "holds" if every else "does not" if none else "depends on the prior",
     )
 
 
@@ -208,16 +206,15 @@ def not_finite(record: Record) -> Found:
 
 
 def underflows(record: Record) -> Found:
-    """Whether the log of a sum of densities breaks where log-sum-exp does not, and whether the shares do."""
+    """Whether the log of a sum of densities breaks where log-sum-exp does not; of shares the arithmetic."""
     stopped: dict[str, list[bool]] = {}
     for row in record["rows"]:
         stopped.setdefault(row["way"], []).append("stopped" in row)
     ways = "; ".join(f"{way}: {sum(each)} of {len(each)} mixtures" for way, each in stopped.items())
     shares = record["shares"][-1]
     safe, naive = (sum(stopped[way]) for way in underflow.WAYS)
-    causes = ["the density"] * (naive > safe) + ["the shares"] * (shares["nan"] > 0)
     words = f"{ways}; shares in float32: {shares['nan']} of {shares['M']}; one seed"
-    return words, f"reproduced by {' and by '.join(causes)}" if causes else "not reproduced"
+    return words, "reproduced by the density" if naive > safe else "not reproduced"
 
 
 def twice(record: Record) -> Found:
@@ -295,9 +292,12 @@ def claims(records: Records, page: str | None = None) -> str:
         command = claim["command"]
         command = command if command == "the same" else f"`{command.removeprefix('experiments.')}`"
         rows.append([where, claim["says"], _lines(ours), holds, command])
-    aims = page in {aim["page"] for aim in DECLARED["aims"]}
+    kinds = {"it says": DECLARED["claims"], "aimed at": DECLARED["aims"]}
+    said = ", or ".join(
+        head for head, each in kinds.items() if page in {None, *(one["page"] for one in each)}
+    )
     ours, after = "ours, with 95 % interval over seeds", "after `python -m experiments.`"
-    return markdown(["where", "aimed at" if aims else "it says", ours, "verdict", after], rows)
+    return markdown(["where", said if page else "it says", ours, "verdict", after], rows)
 
 
 def _lines(ours: str) -> str:

@@ -56,7 +56,7 @@ class GraphStep(WrappedStep):
         self.generator: torch.Generator | None = None
         self.failed = False  # to capture one step
         self.several = True  # may be captured at once
-        self.changed = False  # a hyperparameter that a graph holds
+        self.told = False  # that a hyperparameter changed which a graph holds
         self.reset()
 
     def draw_from(self, generator: torch.Generator | None) -> None:
@@ -91,11 +91,11 @@ class GraphStep(WrappedStep):
         if self.failed or not (_alike(x, self.x) and _alike(y, self.y)):
             return self.step(x, y, share, fraction, counts)
         if (now := hyperparameters(self.optimizer)) != self.held:
-            if now.values != self.held.values and not self.changed:
-                self.changed = True
+            if now.values != self.held.values and not self.told:
+                self.told = True
                 self.log(
-                    "training more slowly: more of the optimizer than its learning rate changes, which CUDA "
-                    "graphs and compiled steps hold fixed; OneCycleLR and CyclicLR leave it with "
+                    "training more slowly: hyperparameters other than the learning rate change, which CUDA "
+                    "graphs and compiled steps hold fixed; OneCycleLR and CyclicLR leave them with "
                     "cycle_momentum=False"
                 )
             self.reset()

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pyrobbb._support.distribution_parts import applied, moment, on_real_line, univariate
+from pyrobbb._support.distribution_parts import applied, in_double, moment, on_real_line, univariate
 
 # Nodes that lie dense about 0, where a prior may have a spike, and reach 8 standard deviations.
 _NODES = 1e-4 * torch.sinh(torch.linspace(-1, 1, 401, dtype=torch.float64) * math.asinh(8e4))
@@ -147,7 +147,7 @@ def _distinct(prior: Any, shape: torch.Size) -> Any:
     """The different priors of a parameter, whose batch shape broadcasts to `shape`, in double precision."""
     if type(prior) is dist.TransformedDistribution:
         base = _distinct(univariate(prior.base_dist), shape)
-        transforms = applied(lambda value: value.double().cpu(), prior.transforms)
+        transforms = [applied(Tensor.cpu, in_double(transform)) for transform in prior.transforms]
         return None if base is None else type(prior)(base, transforms, validate_args=False)
     try:
         keys = [key for key in prior.arg_constraints if isinstance(getattr(prior, key, None), Tensor)]

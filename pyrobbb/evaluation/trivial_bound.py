@@ -116,7 +116,10 @@ def _independent(model: BayesianNetwork) -> dict[str, tuple[Any, Tensor]] | None
     """
     initial = model.initial()
     if not model.other_latents:
-        return {name: (model.prior_of(name), value) for name, value in initial.items()}
+        found = {name: (model.prior_of(name), value) for name, value in initial.items()}
+        # which may have several modes
+        odd = any(isinstance(univariate(prior), dist.TransformedDistribution) for prior, _ in found.values())
+        return None if odd else found
     with poutine.block():
         one, other = (poutine.trace(model).get_trace().nodes for _ in range(2))
     scaled = units_of(model, {name: one[name]["value"] for name in model.other_latents}, model.sites)
@@ -127,7 +130,9 @@ def _independent(model: BayesianNetwork) -> dict[str, tuple[Any, Tensor]] | None
             if not isinstance(prior, dist.Normal) or prior.loc.any():
                 return None
             prior = dist.Normal(prior.loc.new_zeros(()), 1.0).expand(initial[name].shape)
-        elif not all(map(torch.equal, own_tensors(prior), own_tensors(again))):
+        elif not all(map(torch.equal, own_tensors(prior), own_tensors(again))) or (
+            name in initial and isinstance(prior, dist.TransformedDistribution)
+        ):
             return None
         found[name] = prior, initial.get(name, one[name]["value"])
     return found
@@ -142,9 +147,8 @@ class _Search:
         self.noise = [self._noise() for _ in range(SEARCH)]
         latents = {name: self.noise[0][name] for name in model.other_latents}
         given = {name: prior_given(model, latents, name)[1] for name in model.sites} if latents else {}
-        self.scales = {
-            name: own for name, own in given.items() if own
-        }  # of a weight: its random scale's latents
+        # of a weight the latents of its random scale
+        self.scales = {name: own for name, own in given.items() if own}
         order = torch.randperm(len(train))  # data may be sorted by class
         self.few = train.take(order[:ROWS]).to(model.device)
         self.y, self.counts = self.few.y, self.few.counts
@@ -245,8 +249,11 @@ class _Search:
 
     def _behind(self, q: Normals) -> list[str]:
         """The biases, and their latent scales, that the output depends on when the gate is closed."""
+        latents = self.model.other_latents
         biases = [
-            name for name, site in self.sites.items() if site.like.dim() == 1 and bool(q[name][1].any())
+            name
+            for name, site in self.sites.items()
+            if (site.like.dim() == 1 or name in latents) and bool(q[name][1].any())
         ]
         weights = self._weights(q, self.noise[0])
         with torch.enable_grad():
@@ -296,13 +303,17 @@ class _Search:
         """
         site, (loc, scale) = self.sites[name], q[name]
         normals = [(loc - k * math.log(2), scale) for k in range(40)]
-        costs = []
+        self._redraw(draws, name, normals[-1])
+        shut, costs = self._nll(draws), list[float]()
         for normal in normals:
+            kl = float(site.kl(*normal)) / self.N
+            if costs and kl + shut > min(costs) + ERROR * abs(min(costs)):
+                break  # this scale and all below cost more than they can gain
             self._redraw(draws, name, normal)
-            costs.append(float(site.kl(*normal)) / self.N + self._nll(draws))
+            costs.append(kl + self._nll(draws))
         least = min(costs)
         good = [
-            normal for normal, cost in zip(normals, costs, strict=True) if cost <= least + ERROR * abs(least)
+            normal for normal, cost in zip(normals, costs, strict=False) if cost <= least + ERROR * abs(least)
         ]
         q[name] = q[name] if least == costs[0] else good[-1]
         self._redraw(draws, name, q[name])

@@ -150,6 +150,29 @@ def test_a_latent_scale_agrees_with_its_closed_form():
     assert -0.01 < fmean(apart) < 0.06  # above it, for scales a factor 2 apart that few draws choose
 
 
+@dataclass(frozen=True)
+class OfAShape(priors.Hierarchical):
+    """One wide log-normal scale for each tensor, whose site has this shape."""
+
+    shape: tuple[int, ...] = ()
+
+    def log_scale(self, name, parameter, module):
+        law = dist.Normal(parameter.new_zeros(self.shape), 2.0).to_event(len(self.shape))
+        return pyro.sample(f"{name}_u", law).reshape((1,) * parameter.dim())
+
+
+def test_a_bias_moves_with_its_scale_whatever_the_shape_of_its_site():
+    """To y about 30, which a bias in a scale of 1 cannot reach."""
+    x, y = normal(200, 2), 30 + normal(200, 1, seed=1)
+    found = [
+        trivial_free_energy(
+            BayesianNetwork(nn.Linear(2, 1), OfAShape(shape), likelihoods.Normal(1.0), 200), Split(x, y)
+        )
+        for shape in ((), (1,))
+    ]
+    assert found[0] == pytest.approx(found[1], rel=0.05)
+
+
 @pytest.mark.parametrize("prior", [priors.ARD(), priors.Horseshoe(), priors.GroupHorseshoe()])
 def test_hierarchical_priors_cost_little_more_than_the_labels_entropy(prior):
     """Unless the gate's scale is lowered the horseshoes' long tails raise F, at 2x400 up to 12 times."""

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 
 from engine_fakes import normal
+from paths import ROOT
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -30,6 +32,20 @@ def test_the_papers_networks(hidden: int, count: int) -> None:
     assert model.num_weights == count
     assert len(model.sites) == 6
     assert model.N == 60_000
+
+
+@pytest.mark.parametrize(
+    ("old", "now"),
+    [
+        *((f"models.{name}", f"pyrobbb.models.{name}") for name in ("convnet", "linear", "mlp", "plain_mlp")),
+        *((f"guides.{name}", f"pyrobbb.{name}") for name in ("mean_field", "non_centred")),
+    ],
+)
+def test_earlier_names_are_the_same(old: str, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    earlier, module = import_module(old), import_module(now)
+    assert earlier.__all__
+    assert all(getattr(earlier, name) is getattr(module, name) for name in earlier.__all__)
 
 
 @pytest.mark.parametrize("make", [mlp, linear, plain_mlp])

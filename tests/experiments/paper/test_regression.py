@@ -90,9 +90,12 @@ def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path, monkeypatch):
 def test_the_choice_is_made_again_from_an_earlier_record(tmp_path):
     with pytest.raises(ConfigError, match="part=choice needs the record of an earlier run"):
         paper_regression.main(["part=choice", f"folder={tmp_path}"])
+    with pytest.raises(ConfigError, match="priors: part=choice takes those of the earlier record"):
+        paper_regression.main(["part=choice", "priors=[gaussian]", f"folder={tmp_path}"])
     record = json.loads((ROOT / "docs" / "records" / "regression.json").read_text())
-    earlier = {**record, "chosen": "mixture"}
+    earlier = {**record, "chosen": record["nuts"]["prior"], "nuts": {**record["nuts"]}}
     earlier.pop("prior predictive")
+    earlier["nuts"].pop("prior")
     (tmp_path / "record.json").write_text(json.dumps(earlier))
     found = paper_regression.main(["part=choice", f"folder={tmp_path}"])
     assert (found["date"], found["nuts"], found["bayesian"]) == tuple(
