@@ -78,7 +78,7 @@ TABLE = [
     for j, guide in enumerate(GUIDES)
 ]
 TABLE += [  # a sixth likelihood, with every prior, guide and share
-    (prior, list(GUIDES)[i % 5], "normal_mixture", list(SHARES)[i % 5], 1 + i % 2, i % 3 == 0)
+    (prior, list(GUIDES)[i % len(GUIDES)], "normal_mixture", list(SHARES)[i % 5], 1 + i % 2, i % 3 == 0)
     for i, prior in enumerate(PRIORS)
 ]
 

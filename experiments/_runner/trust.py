@@ -19,6 +19,7 @@ from experiments._runner.own_parts import drop_inherited
 MODULES = (
     "experiments.reproductions.controls",
     "pyrobbb.initializers",
+    "pyrobbb.matrix_normal",
     "pyrobbb.mean_field",
     "pyrobbb.non_centred",
     "pyrobbb.models.convnet",

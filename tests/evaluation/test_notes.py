@@ -214,7 +214,7 @@ def test_simulated_data_are_compared_with_the_whole_mixture() -> None:
         chains = [exact(made, shift=shift).chains[0] for shift in (-1e4, 1e4)]
         return Posterior(chains, chain_weights=(0.75, 0.25))
 
-    found = simulation_based_calibration(linear(), orthogonal(), mixture, repeats=3, points=4)
+    found = simulation_based_calibration(linear(), orthogonal(), mixture, repeats=3, points=40)
     assert set(np.unique(found.p)) == {0.25, 0.75}
 
 

@@ -69,6 +69,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
     "pyro": lambda n: (
         0.5 < float(n["drawn"].mean()) < 1.5  # 0.95, sd 0.07 over eight seeds
         and abs(float(n["drawn"].mean() - n["posterior"].predict(n["here"]).mean)) < 0.08  # by chance alone
+        and abs(float(n["by_pyro"].mean() - n["by_fit"].mean())) < 0.1
     ),
     "prior": lambda n: (
         all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical"))

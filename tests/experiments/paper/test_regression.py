@@ -11,6 +11,7 @@ from experiments.paper import regression as paper_regression
 from experiments.paper.regression_report import figure, report, rows
 from paths import ROOT
 from pyrobbb.data import PaperCurve
+from seeds import FIXED
 
 
 def test_a14_the_median_follows_the_curve_on_the_data(tmp_path):
@@ -87,6 +88,7 @@ def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path, monkeypatch):
     assert not colours[1] & colours[0], "NUTS has no seed's colour"
 
 
+@FIXED  # the draws of the record
 def test_the_choice_is_made_again_from_an_earlier_record(tmp_path):
     with pytest.raises(ConfigError, match="part=choice needs the record of an earlier run"):
         paper_regression.main(["part=choice", f"folder={tmp_path}"])
