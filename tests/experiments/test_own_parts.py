@@ -137,7 +137,7 @@ def test_a_models_folder_of_ones_own_is_ones_own_also_where_a_file_is_named_as_o
         "assert reopen('None').posterior.model.num_weights == 51",
     )
     for program in programs:
-        interpreter("-c", program, folder=own_models)
+        interpreter("-c", program, folder=own_models, PYTHONPATH=str(ROOT))
 
 
 def test_a_name_that_was_ours_and_is_a_user_s_as_well_is_refused_with_both_files(own_models, monkeypatch):
