@@ -193,7 +193,9 @@ def epochs(folder: Path, count: int) -> dict[str, Any]:
     began = perf_counter()
     data = run.data.load().to("cuda")
     told, ends = steps.Told("2x1200"), _Ends()
-    training = run.training(data, 0, folder if whole else None, progress=told, callbacks=[ends])
+    training = run.training(
+        data, 0, folder if whole else None, progress=told, callbacks=[] if whole else [ends]
+    )
     resumed = whole and training.resume()
     made = perf_counter()
     training.run()
