@@ -7,9 +7,9 @@ import torch
 from pyro.infer.autoguide import AutoLowRankMultivariateNormal
 from torch import Tensor, nn
 
+from benchmarks.replaying import step_of
 from benchmarks.timing import Work
 from pyrobbb import likelihoods, priors
-from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.images.torchvision_compat import import_torchvision
@@ -40,9 +40,8 @@ def by_guide(network: str) -> dict[str, Work]:
 
     def step(guide: Callable[..., nn.Module]) -> Work:
         net = perceptron(features, hidden, CLASSES)
-        return _step(
-            BayesianNetwork(net, priors.Normal(sigma=0.1), likelihoods.Categorical(), N), guide, rows
-        )
+        model = BayesianNetwork(net, priors.Normal(sigma=0.1), likelihoods.Categorical(), N)
+        return step_of(model, guide, rows, steps=STEPS)
 
     return {name: step(guide) for name, guide in GUIDES.items()}
 
@@ -57,18 +56,9 @@ def of_last_layer(network: str) -> dict[str, Work]:
         return net(rows.x)
 
     model = partly_bayesian(net, last, likelihoods.Categorical(), N=N)
-    return {"forward": forward, "step": _step(model, MeanFieldNormal, rows)}
+    return {"forward": forward, "step": step_of(model, MeanFieldNormal, rows, steps=STEPS)}
 
 
 def _rows(shape: tuple[int, ...]) -> Split:
     draw = torch.Generator().manual_seed(0)
     return Split(torch.rand(shape, generator=draw), torch.randint(0, CLASSES, shape[:1], generator=draw))
-
-
-def _step(model: BayesianNetwork, guide: Callable[..., nn.Module], rows: Split) -> Work:
-    q = guide(model)
-    q(rows.x, rows.y)  # autoguides make their parameters at the first call
-    adam = torch.optim.Adam([*model.parameters(), *q.parameters()], lr=1e-3, fused=True)
-    step = make_step(model, q, adam, rows, steps=STEPS)
-    share = len(rows) / N
-    return lambda: step(rows.x, rows.y, share, share)

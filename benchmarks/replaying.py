@@ -1,6 +1,7 @@
 """What recording the step of a small network saves: a regression of 64 rows with 50 hidden units."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
@@ -38,8 +39,14 @@ def _step(guide: Callable[..., nn.Module], samples: int, fast: str, steps: int) 
     rows = Split(torch.randn(64, 4, generator=draw), torch.randn(64, 1, generator=draw))
     network = nn.Sequential(nn.Linear(4, 50), nn.ReLU(), nn.Linear(50, 1))
     model = BayesianNetwork(network, priors.FanInNormal(gain=1.0), likelihoods.Normal(), N=640)
+    return step_of(model, guide, rows, samples=samples, fast=fast, steps=steps)
+
+
+def step_of(model: BayesianNetwork, guide: Callable[..., nn.Module], rows: Split, **options: Any) -> Work:
+    """A step with fused Adam on these rows; options are those of `make_step`."""
     q = guide(model)
     q(rows.x, rows.y)  # autoguides make their parameters at the first call
     adam = torch.optim.Adam([*model.parameters(), *q.parameters()], lr=1e-3, fused=True)
-    step = make_step(model, q, adam, rows, samples=samples, fast=fast, steps=steps)
-    return lambda: step(rows.x, rows.y, 0.1, 0.1)
+    step = make_step(model, q, adam, rows, **options)
+    share = len(rows) / model.N
+    return lambda: step(rows.x, rows.y, share, share)

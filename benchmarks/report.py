@@ -151,18 +151,17 @@ def of_guides(rounds: int, log: Say) -> dict[str, Any]:
     """Richer guides beside the mean field; a last layer's step beside the network's forward pass."""
     found: dict[str, Any] = {}
     log("\nms per step, and times the mean field's; of a last layer times the network's forward pass")
-    for networks, make, base in (
-        (guides.WIDTHS, guides.by_guide, "mean field"),
-        (guides.TRAINED, guides.of_last_layer, "forward"),
-    ):
-        for network in networks:
-            with isolated(0):
-                times = in_turn(make(network), 2 * rounds)
-            found[network if base == "mean field" else f"last layer of {network}"] = own = {}
-            for name, values in times.items():
-                value = ratio(values, times[base])
-                log(f"  {network:18} {name:14} {spread(values)!s:26} {value}")
-                own[name] = figures("ms", spread(values)) | figures("ratio", value)
+    cases = {network: partial(guides.by_guide, network) for network in guides.WIDTHS}
+    cases |= {f"last layer of {name}": partial(guides.of_last_layer, name) for name in guides.TRAINED}
+    for case, make in cases.items():
+        with isolated(0):
+            times = in_turn(make(), 2 * rounds)
+        base = next(iter(times.values()))
+        found[case] = own = {}
+        for name, values in times.items():
+            value = ratio(values, base)
+            log(f"  {case:32} {name:14} {spread(values)!s:26} {value}")
+            own[name] = figures("ms", spread(values)) | figures("ratio", value)
     return found
 
 
