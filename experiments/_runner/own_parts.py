@@ -4,7 +4,7 @@ YAML is merged key by key, so a user's `data: {_target_: mine.Data}` stands on t
 `prior=laplace` on what an experiment says of its own prior.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -85,10 +85,11 @@ def drop_inherited(config: DictConfig, given: Given) -> None:
     One that the user names by its path keeps the user's keys alone. Of another, what its constructor does not
     take goes, unless the user gave it: then instantiating it says that it is wrong.
     """
-    for group, part in _parts(config):
-        if "." in group:
+    for group in config:
+        part = None if OmegaConf.is_missing(config, group) else config[group]
+        if not isinstance(part, DictConfig) or TARGET not in part:
             continue
-        own = given.get(group, set())
+        own = given.get(str(group), set())
         taken = own if TARGET in own else keywords(part[TARGET])
         if taken is None:
             continue
@@ -97,22 +98,24 @@ def drop_inherited(config: DictConfig, given: Given) -> None:
                 del part[key]
 
 
-def rename_moved(config: DictConfig) -> None:
-    """Name each part that was moved, in place, as it is named now.
+def rename_moved(config: DictConfig, within: str = "") -> None:
+    """Name each part that was moved, and each of which it is made, in place, as it is named now.
 
     Raises:
         ConfigError: A module of the user's own has the earlier name, so that either may be meant.
     """
-    for key, part in _parts(config):
-        target, now = part[TARGET], renamed(part[TARGET])
-        if target == now:
-            continue
-        if theirs := _file_of_a_user(target.rpartition(".")[0]):
-            ours = DECLARATIONS.parent / f"{now.rpartition('.')[0].replace('.', '/')}.py"
-            raise ConfigError(
-                f"{key}: {target} may be that of {theirs} or that of {ours}: rename yours, or write {now}"
-            )
-        part[TARGET] = now
+    for key in config:
+        part: Any = None if OmegaConf.is_missing(config, key) else config[key]
+        if isinstance(part, DictConfig):
+            rename_moved(part, f"{within}{key!s}.")
+        elif key == TARGET and (now := renamed(part)) != part:
+            if theirs := _file_of_a_user(part.rpartition(".")[0]):
+                ours = DECLARATIONS.parent / f"{now.rpartition('.')[0].replace('.', '/')}.py"
+                raise ConfigError(
+                    f"{within[:-1]}: {part} may be that of {theirs} or that of {ours}: rename yours, or "
+                    f"write {now}"
+                )
+            config[key] = now
 
 
 def _file_of_a_user(module: str) -> str | None:
@@ -121,16 +124,6 @@ def _file_of_a_user(module: str) -> str | None:
     found = PathFinder.find_spec(module, package.submodule_search_locations or []) if package else None
     ours = DECLARATIONS.parent / f"{module.replace('.', '/')}.py"
     return None if found is None or found.origin is None or Path(found.origin) == ours else found.origin
-
-
-def _parts(config: DictConfig, within: str = "") -> Iterator[tuple[str, DictConfig]]:
-    """Each part that names what it is made of, and the parts of which it is made, by their keys."""
-    for key in map(str, config):
-        part = None if OmegaConf.is_missing(config, key) else config[key]
-        if isinstance(part, DictConfig):
-            if TARGET in part:
-                yield f"{within}{key}", part
-            yield from _parts(part, f"{within}{key}.")
 
 
 def restore_swapped(config: DictConfig, name: str, words: Iterable[str], given: Given) -> None:

@@ -293,11 +293,9 @@ def claims(records: Records, page: str | None = None) -> str:
         command = command if command == "the same" else f"`{command.removeprefix('experiments.')}`"
         rows.append([where, claim["says"], _lines(ours), holds, command])
     kinds = {"it says": DECLARED["claims"], "aimed at": DECLARED["aims"]}
-    said = ", or ".join(
-        head for head, each in kinds.items() if page in {None, *(one["page"] for one in each)}
-    )
+    said = ", or ".join(head for head, each in kinds.items() if page in {one["page"] for one in each})
     ours, after = "ours, with 95 % interval over seeds", "after `python -m experiments.`"
-    return markdown(["where", said if page else "it says", ours, "verdict", after], rows)
+    return markdown(["where", said or "it says", ours, "verdict", after], rows)
 
 
 def _lines(ours: str) -> str:

@@ -147,8 +147,10 @@ def test_a_name_that_was_ours_and_is_a_user_s_as_well_is_refused_with_both_files
     with pytest.raises(ConfigError, match=re.escape(both)):
         compose("mnist", ["model._target_=models.mlp.mlp"], folder=own_models)
     theirs.unlink()
-    config = compose("mnist", ["model._target_=models.mlp.mlp"], folder=own_models)
+    start = "guide.init_loc={_target_: guides.initial.kaiming, _partial_: true}"
+    config = compose("mnist", ["model._target_=models.mlp.mlp", start], folder=own_models)
     assert config.model._target_ == "pyrobbb.models.mlp.mlp"
+    assert config.guide.init_loc._target_ == "pyrobbb.initializers.kaiming"
 
 
 def test_a_part_of_ones_own_does_not_take_the_keys_of_the_one_it_replaces(tmp_path, monkeypatch):
