@@ -39,19 +39,18 @@ class MatrixNormal(MeanFieldNormal):
 
     def _set_up(self, *args: Any, **kwargs: Any) -> None:
         super()._set_up(*args, **kwargs)
-        self.matrices = {name: shape for name, shape in self.shapes.items() if len(shape) > 1}
-        rows = {name: shape[:1] for name, shape in self.matrices.items()}
-        columns = {name: torch.Size([shape[1:].numel()]) for name, shape in self.matrices.items()}
+        matrices = {name: shape for name, shape in self.shapes.items() if len(shape) > 1}
+        rows = {name: shape[:1] for name, shape in matrices.items()}
+        columns = {name: torch.Size([shape[1:].numel()]) for name, shape in matrices.items()}
         self.row_shapes, self.column_shapes = {**self.shapes, **rows}, columns
         self.L_shapes, self.K_shapes = (
             {name: torch.Size([*shape, *shape]) for name, shape in shapes.items()}
             for shapes in (rows, columns)
         )
         with torch.no_grad():
-            sigma = self.split(F.softplus(self.rho))
             starts = [
-                rho_of(sigma[name].flatten(1).mean(1)) if name in rows else rho_of(sigma[name]).flatten()
-                for name in self.shapes
+                rho_of(F.softplus(rho).flatten(1).mean(1)) if name in rows else rho.flatten()
+                for name, rho in self.split(self.rho).items()
             ]
         self.rho = nn.Parameter(torch.cat(starts))
         for name, shapes in (("log_tau", columns), ("L", self.L_shapes), ("K", self.K_shapes)):
@@ -62,7 +61,8 @@ class MatrixNormal(MeanFieldNormal):
         """Sample every latent site; arguments as the model's, used at the first call only."""
         if not self.shapes:
             self._set_up(*args, **kwargs)
-        locs, sigmas, factors = self.split(self.loc), self._rows(), self._factors()
+        locs, sigmas = self.split(self.loc), self._rows()
+        factors = self._factors(sigmas)
         return {
             name: self._sample_matrix(name, locs[name], *factors[name])
             if name in factors
@@ -78,14 +78,11 @@ class MatrixNormal(MeanFieldNormal):
         noise = dist.Normal(torch.zeros_like(flat), torch.ones_like(flat)).to_event(2)
         return pyro.sample(name, dist.TransformedDistribution(noise, steps))
 
-    def _factors(self) -> dict[str, tuple[Tensor, Tensor]]:
+    def _factors(self, sigmas: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
         """A (O, O) and B (I, I) of each matrix."""
-        sigmas, taus = self._rows(), split(self.log_tau.exp(), self.column_shapes)
+        taus = split(self.log_tau.exp(), self.column_shapes)
         L, K = split(self.L, self.L_shapes), split(self.K, self.K_shapes)
-        return {
-            name: (_triangular(sigmas[name], L[name]), _triangular(taus[name], K[name]))
-            for name in self.matrices
-        }
+        return {name: (_triangular(sigmas[name], L[name]), _triangular(taus[name], K[name])) for name in taus}
 
     def _rows(self) -> dict[str, Tensor]:
         """The scale of each row of a matrix, and of each number of a vector."""
@@ -95,7 +92,7 @@ class MatrixNormal(MeanFieldNormal):
     def sigma(self) -> Tensor:
         r"""Standard deviations of all D weights; of a matrix, squared, :math:`(A A^T)_{oo} (B B^T)_{ii}`."""
         scales = self._rows()
-        for name, (A, B) in self._factors().items():
+        for name, (A, B) in self._factors(scales).items():
             scales[name] = torch.outer(A.norm(dim=1), B.norm(dim=1))
         return torch.cat([scale.flatten() for scale in scales.values()])
 

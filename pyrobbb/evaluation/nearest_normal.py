@@ -135,7 +135,8 @@ def nearest_normals(priors: Mapping[str, tuple[Any, Tensor]]) -> dict[str, Neare
     """
     found: dict[str, NearestNormals] = {}
     for name, (given, value) in priors.items():
-        prior = _distinct(univariate(given), value.shape) if on_real_line(univariate(given)) else None
+        single = univariate(given)
+        prior = _distinct(single, value.shape) if on_real_line(single) else None
         if prior is None:
             return None
         alike = next((one for one in found.values() if _same(one.prior, prior)), None)

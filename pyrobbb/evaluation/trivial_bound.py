@@ -81,7 +81,9 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
     with isolated(seed, device=model.device), torch.no_grad():
         model = own_copy(model)
         priors = _independent(model)
-        sites = None if priors is None else nearest_normals(priors)
+        if priors is None or any(_transformed(priors[name][0]) for name in model.sites):
+            return None  # a weight's transformed law may have several modes
+        sites = nearest_normals(priors)
         if sites is None:
             return None
         with evaluating(model):
@@ -116,10 +118,7 @@ def _independent(model: BayesianNetwork) -> dict[str, tuple[Any, Tensor]] | None
     """
     initial = model.initial()
     if not model.other_latents:
-        found = {name: (model.prior_of(name), value) for name, value in initial.items()}
-        # which may have several modes
-        odd = any(isinstance(univariate(prior), dist.TransformedDistribution) for prior, _ in found.values())
-        return None if odd else found
+        return {name: (model.prior_of(name), value) for name, value in initial.items()}
     with poutine.block():
         one, other = (poutine.trace(model).get_trace().nodes for _ in range(2))
     scaled = units_of(model, {name: one[name]["value"] for name in model.other_latents}, model.sites)
@@ -130,12 +129,14 @@ def _independent(model: BayesianNetwork) -> dict[str, tuple[Any, Tensor]] | None
             if not isinstance(prior, dist.Normal) or prior.loc.any():
                 return None
             prior = dist.Normal(prior.loc.new_zeros(()), 1.0).expand(initial[name].shape)
-        elif not all(map(torch.equal, own_tensors(prior), own_tensors(again))) or (
-            name in initial and isinstance(prior, dist.TransformedDistribution)
-        ):
+        elif not all(map(torch.equal, own_tensors(prior), own_tensors(again))):
             return None
         found[name] = prior, initial.get(name, one[name]["value"])
     return found
+
+
+def _transformed(prior: Any) -> bool:
+    return isinstance(univariate(prior), dist.TransformedDistribution)
 
 
 class _Search:

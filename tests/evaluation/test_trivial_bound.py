@@ -9,7 +9,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from torch import nn
-from torch.distributions import ExpTransform
+from torch.distributions import AffineTransform, ExpTransform
 from torch.utils.data import TensorDataset
 
 from architectures import Residual
@@ -281,6 +281,12 @@ class OfMany(Prior):
         return whole if parameter.dim() == 1 else elementwise(dist.Normal(0.0, 1.0), parameter)
 
 
+# a spike and a slab, of which the nearest normal is not alone
+TWO_WIDTHS = dist.TransformedDistribution(
+    ScaleMixtureNormal(*map(torch.tensor, (0.5, 1.0, 0.001))), [AffineTransform(0.0, 1.0)]
+)
+
+
 @pytest.mark.parametrize(
     ("prior", "likelihood"),
     [
@@ -291,8 +297,18 @@ class OfMany(Prior):
         (priors.Deterministic(), likelihoods.Normal(0.1)),
         (priors.IID(dist.HalfNormal(1.0)), likelihoods.Normal(0.1)),
         (priors.Normal(), likelihoods.Normal(scale=dist.HalfNormal(1.0))),
+        (priors.IID(TWO_WIDTHS), likelihoods.Normal(0.1)),
     ],
-    ids=["a PyroSample", "nested", "about 1", "not a product", "no weights", "half line", "latent noise"],
+    ids=[
+        "a PyroSample",
+        "nested",
+        "about 1",
+        "not a product",
+        "no weights",
+        "half line",
+        "latent noise",
+        "transformed",
+    ],
 )
 def test_it_is_not_computed_for_other_models(prior, likelihood):
     model = BayesianNetwork(network(width=1), prior, likelihood, 20)
