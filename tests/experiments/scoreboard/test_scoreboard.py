@@ -119,7 +119,14 @@ def test_detection_stands_beside_a_plain_network(tmp_path: Path) -> None:
     assert best["log_likelihood"] == max(tried.values())
     config = OmegaConf.load(tmp_path / "2x400" / "seed=2" / "plain network" / "config.yaml")
     assert config.prior.sigma == best["keys"]["prior.sigma"], "every seed takes what the first chose"
-    assert record["rows"][2]["refused"] == "NUTS is for hundreds of weights"
+    names = ["plain network", "mean field", "mean field, mean weights", "NUTS"]
+    assert [row["method"] for row in record["rows"]] == names * 2, (
+        "a point estimate has no other mean weights"
+    )
+    drawn, at_means, nuts = record["rows"][1:4]
+    assert nuts["refused"] == "NUTS is for hundreds of weights"
+    assert drawn["nll"] != at_means["nll"]
+    assert drawn["auroc noise"] != at_means["auroc noise"]
     timed = [(row["method"], row["seed"]) for row in record["rows"] if row.get("seconds_choosing", 0) > 0]
     assert timed == [("plain network", 1), ("mean field", 1)], "what is chosen is for both seeds"
     assert "AUROC above the plain network's" in report(record)
