@@ -9,7 +9,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.network_checks import copied
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.likelihoods import Likelihood
-from pyrobbb.priors import Centred, Deterministic, PerParameter
+from pyrobbb.priors import Centred, Deterministic, PerParameter, Prior
 from pyrobbb.weight_sites import weight_names
 
 
@@ -43,6 +43,19 @@ def partly_bayesian(
         ValueError: If `network` is not an `nn.Module` (a state_dict, say), a pattern matches no parameter or
             a tied weight by another name than its first, or an option lies outside its domain.
     """
+    return with_prior(network, where, Centred(sigma=sigma), likelihood, rest=rest, N=N)
+
+
+def with_prior(
+    network: nn.Module,
+    where: str | Sequence[str],
+    prior: Prior,
+    likelihood: Likelihood,
+    *,
+    rest: str,
+    N: int | None,
+) -> BayesianNetwork:
+    """What `partly_bayesian` returns, with any prior of the chosen weights."""
     checks.check_kinds(network=(network, nn.Module), where=(where, (str, Sequence)))
     patterns = [where] if isinstance(where, str) else list(where)
     for i, pattern in enumerate(patterns):
@@ -51,9 +64,9 @@ def partly_bayesian(
     own = copied(network).eval()
     if not patterns:
         raise ValueError("where must name at least one pattern of parameters")
-    prior = PerParameter(default=Deterministic(), where=dict.fromkeys(patterns, Centred(sigma=sigma)))
-    prior.check(weight_names(own))
+    chosen_alone = PerParameter(default=Deterministic(), where=dict.fromkeys(patterns, prior))
+    chosen_alone.check(weight_names(own))
     for name, parameter in own.named_parameters():
         chosen = any(fnmatchcase(name, pattern) for pattern in patterns)
         parameter.requires_grad_(chosen or (rest == "trained" and parameter.requires_grad))
-    return BayesianNetwork(own, prior, likelihood, N)
+    return BayesianNetwork(own, chosen_alone, likelihood, N)

@@ -5,7 +5,6 @@ Pyro's (`init_loc_fn`).
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from pyro.infer.autoguide.initialization import init_to_median
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
-from pyrobbb._support import checkpoint, checks
+from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import on_real_line, support_of
 from pyrobbb.priors.fixed import fan_in
 
@@ -133,32 +132,3 @@ class FanInRho:
 def rho_of(sigma: Tensor) -> Tensor:
     r""":math:`\rho = \log(e^\sigma - 1)`, of which :math:`\sigma` is the softplus."""
     return sigma + (-torch.expm1(-sigma)).log()
-
-
-class FromRun:
-    """The weights of a trained point estimate: a run folder of the same network with `prior=deterministic`.
-
-    Args:
-        folder: The run's folder.
-        chain: Which of its chains.
-
-    Raises:
-        CheckpointError: If the folder has no such checkpoint, or it is damaged.
-        ValueError: At a weight that the run has not trained as a point, or that has another shape.
-    """
-
-    def __init__(self, folder: Path | str, chain: int = 0) -> None:
-        self.folder = Path(folder)
-        state = checkpoint.load(self.folder / f"chain-{checks.count('chain', chain, minimum=0)}.pt")
-        self.weights: dict[str, Tensor] = state["model"]
-
-    def __call__(self, site: Site) -> Tensor:
-        name = site["name"]
-        found, wanted = self.weights.get(f"network.{name}"), _like(site).shape
-        if found is None or found.shape != wanted:
-            has = "no point estimate" if found is None else f"values of shape {tuple(found.shape)}"
-            raise ValueError(
-                f"{self.folder} has {has} for {name!r}, which is of shape {tuple(wanted)} here; train the "
-                f"same network there with prior=deterministic"
-            )
-        return off_the_edge(site, found.to(_like(site), copy=True))

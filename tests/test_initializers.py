@@ -1,6 +1,5 @@
-"""Where a guide starts: from a point estimate, or with a sigma in units of the fan-in."""
+"""Where a guide starts: its locations, or a sigma in units of the fan-in."""
 
-from pathlib import Path
 from typing import Any
 
 import pyro.distributions as dist
@@ -10,14 +9,11 @@ from pyro import poutine
 from torch import nn
 from torch.distributions import biject_to
 
-from engine_fakes import classes, network
-from pyrobbb import fit, likelihoods, priors
-from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.initializers import (
     Constant,
     FanInRho,
-    FromRun,
     Normal,
     Uniform,
     from_network,
@@ -30,26 +26,6 @@ from pyrobbb.mean_field import MeanFieldNormal
 def _sites(model: BayesianNetwork) -> list[dict[str, Any]]:
     nodes = poutine.trace(model).get_trace().nodes
     return [nodes[name] for name in model.sites]
-
-
-def test_a_guide_starts_where_a_point_estimate_ended(tmp_path: Path) -> None:
-    data = classes(30)
-    point = BayesianNetwork(network(), priors.Deterministic(), likelihoods.Categorical())
-    trained = fit(point, None, data, epochs=2, batch_size=10, folder=tmp_path, progress=None).model
-    model = BayesianNetwork(network(seed=1), priors.Normal(), likelihoods.Categorical(), 30)
-    guide = MeanFieldNormal(model, init_loc=FromRun(str(tmp_path)))
-    guide()
-    locs, _ = guide.loc_and_scale()
-    for name, value in trained.network.named_parameters():
-        assert torch.equal(locs[name], value)
-    narrow = BayesianNetwork(network(), priors.IID(dist.Uniform(-0.01, 0.01)), likelihoods.Categorical(), 30)
-    for site in _sites(narrow):
-        assert float(FromRun(str(tmp_path))(site).abs().max()) < 0.01
-    wider = BayesianNetwork(nn.Linear(3, 3), priors.Normal(), likelihoods.Categorical(), 30)
-    with pytest.raises(ValueError, match="has no point estimate for 'weight', which is of shape"):
-        MeanFieldNormal(wider, init_loc=FromRun(str(tmp_path)))()
-    with pytest.raises(CheckpointError):
-        FromRun(str(tmp_path / "nowhere"))
 
 
 def test_sigma_starts_in_units_of_the_fan_in() -> None:

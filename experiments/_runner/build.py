@@ -230,9 +230,9 @@ def _is_network(target: Any) -> bool:
 
 def _explain(key: str, error: Exception, part: Mapping[str, Any]) -> str:
     full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
-    cause = first_cause(error)
-    if isinstance(error.__cause__, ImportError) and "pip install" in str(error.__cause__):
-        cause = error.__cause__  # which says what to install; its own cause only what is not there
+    cause: BaseException = error  # what the part itself raised, which says more than what led to it
+    while isinstance(cause, HydraException) and cause.__cause__ is not None:
+        cause = cause.__cause__
     reason, taken = text.reason(cause), keywords(part["_target_"])
     target = re.match("Error locating target '(.*?)'", str(error))
     if isinstance(cause, TypeError) and "unexpected keyword" in reason and taken:

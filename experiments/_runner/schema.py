@@ -63,13 +63,20 @@ def _kind(value: Any) -> Any:
 def _register_resolvers() -> None:
     """`${exp:-6}` is e^-6, `${part:0.75,20}` is 15.
 
+    `${initial:}` is where weights start: `kaiming`, or `from_network` if `model.network` is trained already.
     `${changes:}` is what the command line changed, for a folder's name; `${components:}` lists the names of
     every component, for the help.
     """
     OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
     OmegaConf.register_new_resolver("part", lambda a, x: max(1, int(float(a) * int(x))), replace=True)
+    OmegaConf.register_new_resolver("initial", _initial, replace=True)
     OmegaConf.register_new_resolver("changes", _changes, replace=True)
     OmegaConf.register_new_resolver("components", _components, replace=True)
+
+
+def _initial(*, _root_: DictConfig) -> str:
+    trained = OmegaConf.select(_root_, "model.network") is not None
+    return "from_network" if trained else "kaiming"
 
 
 def _changes(*, _root_: DictConfig) -> str:

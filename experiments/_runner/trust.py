@@ -17,6 +17,7 @@ from experiments._runner.folder import read_config
 from experiments._runner.own_parts import drop_inherited
 
 MODULES = (
+    "experiments._runner.trained_network",
     "experiments.reproductions.controls",
     "pyrobbb.initializers",
     "pyrobbb.matrix_normal",

@@ -56,6 +56,7 @@ def config(*overrides):
 # where those are run that need other data than the runs below: real images, files, counts
 ELSEWHERE = {
     "convnet": "test_models",
+    "trained": "_runner/test_trained_network",
     **dict.fromkeys(("on_disk", "table", "uci"), "tests/data and test_tabular"),
     **dict.fromkeys(("bernoulli", "poisson", "negative_binomial"), "test_contracts and test_likelihoods"),
     **{name: "make mnist" for group, name in COMPONENTS if group == "data" and "mnist" in name},
@@ -65,8 +66,10 @@ RUN = [c for c in COMPONENTS if c[1] not in ELSEWHERE and c[0] != "inference"]
 
 @pytest.mark.parametrize(("group", "name"), [c for c in COMPONENTS if c not in RUN])
 def test_every_component_builds_by_name(group, name):
-    files = {"on_disk": ["data.x=x.npy", "data.y=y.npy"], "table": ["data.source=x.csv"]}
-    run = build(config(f"{group}={name}", *files.get(name, [])))
+    given = {"on_disk": ["data.x=x.npy", "data.y=y.npy"], "table": ["data.source=x.csv"]}
+    layer = "network={_target_: torch.nn.Linear, in_features: 784, out_features: 10}"
+    given["trained"] = [f"model.{layer}"]
+    run = build(config(f"{group}={name}", *given.get(name, [])))
     assert isinstance(run, Run)
 
 
@@ -107,7 +110,7 @@ TOGETHER = [
     "guide=auto_low_rank_multivariate_normal model=gluon_as_printed model.hidden=[8,8]",
     "guide=auto_multivariate_normal model.hidden=[2]",
     "guide=auto_iaf_normal model.hidden=[2]",
-    "guide=matrix_normal",
+    "guide=matrix_normal prior=centred",
 ]
 
 

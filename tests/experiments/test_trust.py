@@ -175,4 +175,5 @@ def test_a_posterior_that_holds_code(theirs: Path, tmp_path: Path) -> None:
 )
 def test_all_that_this_library_comes_with_is_trusted(group: str) -> None:
     for path in sorted((FOLDER / group).glob("*.yaml")):
-        assert not strangers(yaml.safe_load(path.read_text().replace("${", "{")))
+        said = path.read_text().replace("${initial:}", "kaiming").replace("${", "{")
+        assert not strangers(yaml.safe_load(said))

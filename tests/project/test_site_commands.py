@@ -52,7 +52,9 @@ CASES: dict[str, Case] = {
         ["data.validation=50", "model.hidden=[8]", *SMALL[1:]], given_rows, "runs/run/", 0,
     ),
     "python -m experiments.run prior=deterministic": (DIGITS, nothing, "runs/point: metrics.json", 0),
-    "python -m experiments.run guide.init_loc": (DIGITS, nothing, "ignoring the inputs", 0),
+    "python -m experiments.run model=trained": (
+        ["data=blobs", *SMALL[1:]], nothing, "ignoring the inputs", 0,
+    ),
     "torchrun --standalone": (DIGITS, nothing, "runs/mnist/", 0),
     "python -m experiments.run -m experiment=mnist prior=": (
         [*DIGITS, "seed=1"], nothing, "4 jobs, 0 failed", 0,

@@ -23,7 +23,6 @@ from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.arviz_export import to_arviz, to_groups
 from pyrobbb.inference import MAP, NUTS, SGHMC, Inference, Laplace, NaturalGradient
 from pyrobbb.inference.ensemble import stacked
-from pyrobbb.initializers import FromRun
 from pyrobbb.training.trainer import NonFiniteLossError
 
 N = 60
@@ -517,16 +516,6 @@ def test_one_draw_and_no_number_are_no_sound_fit() -> None:
     optimum, *_ = check(Posterior(two.chains[1:]), rows(), draws=5, steps=5)
     assert optimum.words == "the free energy of MeanFieldNormal is not finite"
     assert optimum.passed is False
-
-
-def test_a_start_from_a_run_has_the_precision_of_the_network(tmp_path: Path) -> None:
-    plain = BayesianNetwork(nn.Linear(1, 1), priors.Deterministic(), likelihoods.Normal(0.3))
-    fit(plain, None, rows(), epochs=1, folder=tmp_path, progress=None)
-    double = BayesianNetwork(nn.Linear(1, 1).double(), priors.Normal(), likelihoods.Normal(0.3))
-    guide = MeanFieldNormal(double, init_loc=FromRun(str(tmp_path)))
-    with isolated():
-        guide()
-    assert guide.loc.dtype == torch.float64
 
 
 def test_weights_of_rows_are_known_to_the_file_and_said(caplog: pytest.LogCaptureFixture) -> None:
