@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
+OURS = ("pyrobbb.", "experiments.")
 TABLE = "| name | makes | keys, types and defaults |\n|---|---|---|\n"
 RECIPES = "| name | what it is |\n|---|---|\n"
 HEAD = """# Every key of a run
@@ -19,7 +20,8 @@ HEAD = """# Every key of a run
 Written from `experiments/run.yaml`, the components beside it and the docstrings when this page is built.
 Set any of them on the command line, `key=value` or `component.key=value`, or in a file of your own.
 What a mapping does not have yet is added with a plus, `+rates.rho=10`; so is a key that the tables of
-components show with one: `+noise` of `blobs` is `+data.noise=2`.
+components show with one: `+noise` of `blobs` is `+data.noise=2`. `${initial:}` is `kaiming`, or `from_network` under
+`model=trained`.
 
 | key | type | default | meaning |
 |---|---|---|---|
@@ -67,7 +69,7 @@ def types_of(kind: Any) -> dict[str, str]:
 
 def summary(target: str) -> str:
     """The first sentence of what a component names."""
-    if not target.startswith("pyrobbb."):
+    if not target.startswith(OURS):
         return ""
     first = (resolve_name(target).__doc__ or "").strip().split("\n\n")[0]
     return cell(re.sub(r":math:`([^`]*)`", r"$\1$", first))
@@ -87,7 +89,7 @@ def component(path: Path) -> str:
     said: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     target = said.get("_target_", "")
     keys = {key: value for key, value in said.items() if not key.startswith("_") and key != "defaults"}
-    ours = target.startswith("pyrobbb.")
+    ours = target.startswith(OURS)
     kind = resolve_name(target) if ours else None
     types = types_of(kind) if ours else {}
     shown = ", ".join(

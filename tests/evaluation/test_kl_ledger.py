@@ -106,9 +106,9 @@ def test_the_error_of_the_slabs_share_is_that_of_its_mean() -> None:
     posterior = made(lambda m: MeanFieldNormal(m, init_rho=-5.0), priors.ScaleMixture())
     with torch.no_grad():
         posterior.chains[0][1].loc.zero_()  # three times as wide as the spike: either may have drawn a weight
-    few = [kl_ledger(posterior, draws=10, seed=seed)["0.weight"] for seed in range(20)]
+    few = [kl_ledger(posterior, draws=10, seed=seed)["0.weight"] for seed in range(60)]
     spread = float(torch.tensor([entry.slab for entry in few]).std())
-    assert spread == pytest.approx(sum(entry.slab_mcse for entry in few) / 20, rel=0.6)
+    assert spread == pytest.approx(sum(entry.slab_mcse for entry in few) / 60, rel=0.6)
     assert spread > 0
     assert kl_ledger(made(MeanFieldNormal))["0.weight"].slab_mcse is None
 
