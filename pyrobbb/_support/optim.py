@@ -14,7 +14,7 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from pyrobbb._support import checks, text
 
@@ -272,6 +272,11 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
     milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is not an epoch never comes
     if not all(isinstance(epoch, Integral) for epoch in milestones):
         raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
+    if isinstance(trial, OneCycleLR) and trial.total_steps > epochs:
+        logger.warning(
+            "schedule %s is over after %d steps, and takes one in each of %d epochs: let total_steps be the "
+            "number of epochs, not of batches", name, trial.total_steps, epochs,
+        )  # fmt: skip
     alike = len({float(group["lr"]) for group in optimizer.param_groups}) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the optimiser has not stepped

@@ -161,6 +161,15 @@ def test_a_rate_below_0_after_the_last_epoch_does_not_matter() -> None:
     assert min(rates) >= 0
 
 
+@pytest.mark.parametrize(("total", "said"), [(4, []), (40, ["schedule OneCycleLR is over after 40 steps"])])
+def test_a_cycle_that_counts_batches_is_told_of(
+    total: int, said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    made_schedule(partial(OneCycleLR, max_lr=0.1, total_steps=total), optimizer, 4)
+    assert [message.partition(",")[0] for message in caplog.messages] == said
+
+
 @pytest.mark.parametrize("T", [2, 4])
 def test_factors_hold_where_rates_meet_at_the_end_of_a_schedule(T: int) -> None:
     weights = [nn.Parameter(torch.zeros(1)) for _ in range(2)]
