@@ -20,8 +20,8 @@ HEAD = """# Every key of a run
 Written from `experiments/run.yaml`, the components beside it and the docstrings when this page is built.
 Set any of them on the command line, `key=value` or `component.key=value`, or in a file of your own.
 What a mapping does not have yet is added with a plus, `+rates.rho=10`; so is a key that the tables of
-components show with one: `+noise` of `blobs` is `+data.noise=2`. `${initial:}` is `kaiming`, or `from_network` under
-`model=trained`.
+components show with one: `+noise` of `blobs` is `+data.noise=2`. `${initial:}` is `kaiming`, or
+`from_network` under `model=trained`.
 
 | key | type | default | meaning |
 |---|---|---|---|
