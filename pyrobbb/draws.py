@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.random_state import Named, isolated, mixed_seed, seed_generators
 from pyrobbb.bnn import BayesianNetwork, Weights
+from pyrobbb.mean_field import MeanFieldNormal
 
 FittedChain = tuple[BayesianNetwork, nn.Module]
 Key = tuple[int, int, int]  # of a draw: the seed, the number of the chain, and its own
@@ -111,16 +112,23 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
         with torch.no_grad():
             return [model.with_padding(stored(number, seed)) for seed, _, number in keys]
     found: list[Weights] = []
+    normals: dict[str, Any] = {}  # of a mean field, the same for all draws: Pyro is asked for them once
     with isolated(device=model.device), torch.no_grad():
         for key in keys:
             seed_generators(mixed_seed(*key), model.device)
-            trace = poutine.trace(guide).get_trace()
-            if not found:
-                check_own(guide, trace, "guide")
-                refuse_sites(lacking(model.latents, trace.nodes))
-            values = {name: trace.nodes[name]["value"] for name in model.latents}
+            if normals:
+                values = {name: normal() for name, normal in normals.items()}
+            else:
+                trace = poutine.trace(guide).get_trace()
+                if not found:
+                    check_own(guide, trace, "guide")
+                    refuse_sites(lacking(model.latents, trace.nodes))
+                values = {name: trace.nodes[name]["value"] for name in model.latents}
+            if not found and type(guide) is MeanFieldNormal:
+                normals = {name: trace.nodes[name]["fn"] for name in guide.shapes}
             # a point estimate's are the guide's parameters, which a draw must not share
-            own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}
+            own = {name: values[name] for name in model.latents}
+            own = {name: v.detach().clone() if v.requires_grad else v for name, v in own.items()}
             found.append(model.with_padding(own))
     return found
 

@@ -19,8 +19,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from commands import interpreter
 from engine_fakes import law, network, normal
 from pyrobbb import likelihoods, priors
-from pyrobbb._support.random_state import isolated
+from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.draws import some_draws
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.initializers import Constant, Normal
 from pyrobbb.mean_field import MeanFieldNormal
@@ -50,6 +51,16 @@ def classified(posterior: Posterior, *args: Any, **options: Any) -> ClassPredict
     prediction = posterior.predict(*args, **options)
     assert isinstance(prediction, ClassPrediction)
     return prediction
+
+
+def test_the_draws_of_a_mean_field_are_those_of_its_program() -> None:
+    """Though Pyro runs it for the first one alone."""
+    model, guide = linear_posterior().chains[0]
+    keys = [(3, 1, number) for number in range(4)]
+    for key, drawn in zip(keys, some_draws((model, guide), keys), strict=True):
+        with isolated(mixed_seed(*key)):
+            expected = guide()
+        assert all(torch.equal(drawn[name], value) for name, value in expected.items())
 
 
 def test_inputs_that_require_gradients_are_taken_silently() -> None:
