@@ -281,8 +281,10 @@ def _warn_of_little(posterior: Posterior, data: TableData) -> None:
     rows = scattered(len(data.train), ROWS)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
     shuffled = data.train.take(rows[order].to(data.train.x.device))
-    others = replace(shuffled, x=shuffled.x.roll(1, 0))  # a mere shuffle may leave some with their own
-    said = _loss(posterior, others) - _loss(posterior, shuffled)
+    both = torch.cat([shuffled.x, shuffled.x.roll(1, 0)])  # a mere shuffle may leave some with their own
+    likely = posterior.predict(both, torch.cat([shuffled.y, shuffled.y]), draws=DRAWS).log_predictive
+    own, others = likely.chunk(2)
+    said = row_mean(own - others, shuffled.weights)
     if said < LITTLE:
         logger.warning(
             "the fit says hardly more of %s than a constant: with the inputs of other rows instead, the "
