@@ -221,10 +221,11 @@ def test_a_state_is_a_copy() -> None:
 
 def test_greedy_takes_the_action_of_the_greatest_expectation() -> None:
     """Of a posterior, and not of one draw from it."""
-    mine = EpsilonGreedy(learner([0]), 2, 3, [0], epsilon=0.0, draws=600)
-    mine.learner.update.loc[0, :WIDTH] = torch.tensor([0.0, 0.0, 0.0, 0.3, 0.0])  # of the second action more
+    runs = range(20)
+    mine = EpsilonGreedy(learner(runs), 2, 3, runs, epsilon=0.0, draws=600)
+    mine.learner.update.loc[:, :WIDTH] = torch.tensor([0.0, 0.0, 0.0, 0.3, 0.0])  # of the second action more
     # 16 standard deviations of what 600 draws leave of a difference between two actions; one draw has 0.45
-    assert {int(mine.act(torch.ones(1, 2))) for _ in range(20)} == {1}
+    assert {*mine.act(torch.ones(20, 2)).tolist()} == {1}
 
 
 def test_actions_are_pulled_in_turn_though_rewards_come_later() -> None:
