@@ -148,8 +148,8 @@ def test_of_several_chains_the_worst_counts(bad: int) -> None:
     data = orthogonal()
     chains = [exact(data), exact(data)]
     chains[bad] = exact(data, wider=10.0)
-    findings = found(Posterior(chains), data, steps=400)
-    assert findings["optimum"].passed is False
+    findings = found(Posterior(chains), data)
+    assert findings["optimum"].passed is False  # tens of nats a weight
     assert findings["optimum"].words.startswith(f"chain {bad}: ")
 
 
@@ -163,7 +163,7 @@ def test_what_is_not_known_of_a_chain_is_not_hidden_by_another() -> None:
 
 def test_restarts_in_different_modes_are_told() -> None:
     data = orthogonal()
-    findings = found(Posterior([exact(data), exact(data, sign=-1.0)]), data)
+    findings = found(Posterior([exact(data), exact(data, sign=-1.0)]), data, steps=1, draws=2)
     assert findings["restarts"].passed is False
 
 
@@ -179,7 +179,8 @@ def test_a_number_added_to_all_logits_is_no_other_mode(shift: tuple[float, ...],
         guide()
         return model, guide
 
-    restarts = found(Posterior([restart((0.0, 0.0, 0.0)), restart(shift)]), data, steps=1)["restarts"]
+    both = Posterior([restart((0.0, 0.0, 0.0)), restart(shift)])
+    restarts = found(both, data, steps=1, draws=2)["restarts"]  # which takes 100 at least
     assert restarts.passed is passed
 
 
