@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from pyrobbb._support.chunking import is_large
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import own_tensors, univariate
 from pyrobbb._support.network_checks import evaluating
@@ -33,6 +34,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.torch_data import TorchRows
+from pyrobbb.draws import stacked
 from pyrobbb.evaluation.nearest_normal import NearestNormals, nearest_normals
 from pyrobbb.non_centred import prior_given, units_of
 from pyrobbb.svi import counted
@@ -144,6 +146,7 @@ class _Search:
 
     def __init__(self, model: BayesianNetwork, sites: dict[str, NearestNormals], train: Any) -> None:
         self.model, self.sites, self.N = model, sites, model.N
+        self.large = is_large(model)
         self.points = [*model.network.parameters(), *model.likelihood.parameters()]
         self.noise = [self._noise() for _ in range(SEARCH)]
         latents = {name: self.noise[0][name] for name in model.other_latents}
@@ -193,14 +196,20 @@ class _Search:
     def _weights(self, q: Normals, noise: Weights) -> Weights:
         return {name: self.sites[name].at(q[name], noise[name]) for name in noise}
 
-    def _output(self, values: Weights, x: Tensor) -> Tensor:
-        """The network's; weights of a random scale are in units of it, which stays with the values."""
+    def _outputs(self, draws: list[Weights], x: Tensor) -> Tensor:
+        """The network's for each draw, `(draws, B, *grid, width)`; large draws go one after another."""
+        if self.large:
+            return torch.stack([self.model.apply_network(self._scaled(draw), x) for draw in draws])
+        return self.model.apply_network(stacked([self._scaled(draw) for draw in draws]), x)
+
+    def _scaled(self, values: Weights) -> Weights:
+        """The weights; those of a random scale are in units of it, which stays with the values."""
         for name, latents in self.scales.items():
             if _unit(name) not in values:
                 units = units_of(self.model, {latent: values[latent] for latent in latents}, [name])
                 values[_unit(name)] = units[name]
-        weights = {name: values[name] * values.get(_unit(name), 1.0) for name in self.model.sites}
-        return self.model.apply_network(weights, x)
+        weights = {name: values[name] for name in self.model.sites}
+        return weights | {name: weights[name] * values[_unit(name)] for name in self.scales}
 
     def _pairs(self, q: Normals, names: Set[str]) -> list[Weights]:
         """Draws to choose q by, and each again with the noise of some sites mirrored.
@@ -213,10 +222,13 @@ class _Search:
         self.noise = noise + mirrored
         return draws + [draw | self._weights(q, one) for draw, one in zip(draws, mirrored, strict=True)]
 
-    def _log_likelihood(self, output: Tensor, y: Tensor) -> Tensor:
-        """Of each row, in nats; the output of a single row serves for every row."""
-        distribution = self.model.observation(output.expand(len(y), *output.shape[1:]))
-        return distribution.log_prob(self.model.encoded(distribution, y))
+    def _each_nll(self, outputs: Tensor, y: Tensor, counts: Tensor | None) -> Tensor:
+        """NLL in nats per datum of each draw's outputs; the output of a single row serves for every row."""
+        draws = len(outputs)
+        rows = outputs.expand(draws, len(y), *outputs.shape[2:]).flatten(0, 1)  # none knows of the others
+        distribution = self.model.observation(rows)
+        encoded = self.model.encoded(distribution, torch.cat([y] * draws))
+        return -counted(distribution.log_prob(encoded).reshape(draws, -1), counts).mean(1)
 
     def _kl(self, q: Normals) -> float:
         return sum(float(site.kl(*q[name])) for name, site in self.sites.items()) / self.N
@@ -224,12 +236,10 @@ class _Search:
     def _nll(self, draws: list[Weights], closed: bool = False) -> float:
         """Expected NLL in nats per datum, on few rows; of a closed gate on all targets."""
         if closed:
-            outputs = [self._output(w, self.few.x[:1]) for w in draws]
-            each = [counted(self._log_likelihood(output, self.y), self.counts).mean() for output in outputs]
+            each = self._each_nll(self._outputs(draws, self.few.x[:1]), self.y, self.counts)
         else:
-            x, y, few = self.few.x, self.few.y, self.few.weights
-            each = [counted(self._log_likelihood(self._output(w, x), y), few).mean() for w in draws]
-        return -float(torch.stack(each).mean())
+            each = self._each_nll(self._outputs(draws, self.few.x), self.few.y, self.few.weights)
+        return float(each.mean())
 
     def _probe(self, silent: str) -> Tensor:
         """The network's output at weights that have nothing to do with the prior, one site being zero."""
@@ -259,7 +269,7 @@ class _Search:
         weights = self._weights(q, self.noise[0])
         with torch.enable_grad():
             own = {name: weights[name].requires_grad_() for name in biases}
-            output = self._output(weights | own, self.few.x[:1]).sum()
+            output = self._outputs([weights | own], self.few.x[:1]).sum()
             slopes = torch.autograd.grad(output, list(own.values()), allow_unused=True) if own else ()
         return [name for name, slope in zip(biases, slopes, strict=True) if slope is not None and slope.any()]
 
@@ -277,8 +287,8 @@ class _Search:
         def cost() -> Tensor:
             nonlocal best
             optimizer.zero_grad()
-            output = self._output(means | loc, self.few.x[:1])
-            loss = -counted(self._log_likelihood(output, self.y), self.counts).mean()
+            output = self._outputs([means | loc], self.few.x[:1])
+            loss = self._each_nll(output, self.y, self.counts).mean()
             for name, value in loc.items():
                 loss = loss + self.sites[name].kl(value.double().cpu(), q[name][1]).to(loss) / self.N
             loss.backward()
@@ -349,12 +359,12 @@ class _Search:
         most = max(FINAL, min(MOST, WEIGHTS // self.model.num_weights))
         found: list[float] = []
         while len(found) < FINAL or (len(found) < most and _error(found) > ERROR * abs(fmean(found))):
-            weights = self._weights(q, self._noise())
-            shut = weights | {gate: torch.zeros_like(weights[gate])} if gate else weights
-            constant = self._output(shut, few.x[:1])
-            of_few = counted(self._log_likelihood(constant, few.y), few.weights).mean()
-            opened = self._nll([weights]) + float(of_few)
-            found.append(kl + opened + self._nll([shut], closed=True))
+            draws = [self._weights(q, self._noise()) for _ in range(min(FINAL, most - len(found)))]
+            opened = self._each_nll(self._outputs(draws, few.x), few.y, few.weights)
+            shut = [draw | {gate: torch.zeros_like(draw[gate])} for draw in draws] if gate else draws
+            constant = self._outputs(shut, few.x[:1])
+            opening = opened - self._each_nll(constant, few.y, few.weights)
+            found += (kl + self._each_nll(constant, self.y, self.counts) + opening).tolist()
         return fmean(found)
 
 
