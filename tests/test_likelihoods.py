@@ -436,7 +436,7 @@ def test_a_latent_noise_scale_has_the_posterior_of_quadrature() -> None:
         assert model.latents == ("weight", "likelihood.scale")
         guide = AutoNormal(model, init_scale=0.1)
         posterior = fit(
-            model, guide, data, epochs=300, batch_size=60, samples=8, vectorize=True, fast="off",
+            model, guide, data, epochs=300, batch_size=60, samples=8, vectorize=True,
             optim=partial(torch.optim.Adam, lr=0.02), device="cpu",
             schedule=partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.985),
         )  # fmt: skip

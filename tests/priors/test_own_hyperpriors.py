@@ -257,7 +257,7 @@ def test_a_hierarchical_prior_finds_the_scale_of_its_weights() -> None:
         model = BayesianNetwork(net, Hierarchical(), likelihoods.Normal(scale=0.05), 40)
         guide = AutoNormal(model, init_scale=0.05)
         posterior = fit(
-            model, guide, data, epochs=250, batch_size=40, samples=8, vectorize=True, fast="off",
+            model, guide, data, epochs=250, batch_size=40, samples=8, vectorize=True, progress=None,
             optim=partial(torch.optim.Adam, lr=0.06), device="cpu",
             schedule=partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[200], gamma=0.1),
         )  # fmt: skip
