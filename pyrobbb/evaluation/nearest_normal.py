@@ -30,7 +30,7 @@ def kl_to_prior(prior: Any, loc: Tensor, scale: Tensor) -> Tensor:
 
     Away from the centre of a spike it is good to 0.05 nats: only biases lie there, which are few.
     """
-    at = (-1, *(1 for _ in torch.broadcast_shapes(loc.shape, scale.shape)))
+    at = (-1, *(1 for _ in range(max(loc.dim(), scale.dim()))))
     z, weights = _NODES.reshape(at), (_WEIGHTS / _WEIGHTS.sum()).reshape(at)
     expected = (weights * prior.log_prob(loc + scale * z)).sum(0)
     return -scale.log() - 0.5 * math.log(2 * math.pi * math.e) - expected
