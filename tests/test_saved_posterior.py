@@ -23,7 +23,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 import seeds
-from commands import interpreter
+from commands import command
 from engine_fakes import network, normal, values
 from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
 from pyrobbb._support import checkpoint
@@ -215,10 +215,12 @@ def test_a_second_process_predicts_without_the_data(tmp_path: Path) -> None:
     model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.1), 12)
     posterior = fit(model, MeanFieldNormal(model), values(), epochs=1, batch_size=6, device="cpu")
     posterior.save(tmp_path)
-    printed = interpreter("-W", "ignore", "-c", SECOND, str(tmp_path)).stdout
+    (tmp_path / "second.py").write_text(SECOND)
+    done = command(tmp_path, "second", str(tmp_path))
+    assert done.returncode == 0, done.stderr
     with seeds.unshifted():  # as the other process
         expected = posterior.predict(torch.ones(1, 3), draws=5).mean[0].tolist()
-    assert json.loads(printed)[0] == pytest.approx(expected, rel=1e-5)
+    assert json.loads(done.stdout)[0] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,18 @@
 
 import gc
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from commands import interpreter
+from commands import command
 from engine_fakes import normal, nothing_changes
 from pyrobbb import BayesianNetwork, Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
@@ -94,7 +96,7 @@ def test_other_errors_are_not_taken_for_it() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the address space as Linux does")
-def test_the_kernel_refuses_memory() -> None:
+def test_the_kernel_refuses_memory(tmp_path: Path) -> None:
     """Two draws of 20,000 rows of 2,000 units are 320 MB: more than the process may have; in blocks, less."""
     program = """
 import resource, torch
@@ -114,8 +116,10 @@ resource.setrlimit(resource.RLIMIT_AS, (used + 150_000_000, resource.RLIM_INFINI
 large = posterior.predict(x, draws=2, rows=20_000, megabytes=100_000)
 torch.testing.assert_close(small.means, large.means)
 """
-    said = interpreter("-c", program).stderr
-    assert said.count("out of memory for 20000 rows and 2 draws at a time; retrying with fewer") == 1
+    (tmp_path / "large.py").write_text(program)
+    done = command(tmp_path, "large")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("out of memory for 20000 rows and 2 draws at a time; retrying with fewer") == 1
 
 
 # Many fits
@@ -141,11 +145,11 @@ def tiny(seed: int = 0, hidden: Sequence[int] = (5,), **options: Any) -> Run:
 def alive() -> dict[str, int]:
     gc.collect()
     counts = {"tensor": 0, "module": 0, "optimiser": 0}
-    for thing in gc.get_objects():
-        kind = type(thing)  # isinstance would ask proxies, some of which warn or are gone
-        counts["tensor"] += issubclass(kind, Tensor)
-        counts["module"] += issubclass(kind, nn.Module)
-        counts["optimiser"] += issubclass(kind, torch.optim.Optimizer)
+    # isinstance would ask proxies, some of which warn or are gone
+    for kind, count in Counter(map(type, gc.get_objects())).items():
+        counts["tensor"] += count * issubclass(kind, Tensor)
+        counts["module"] += count * issubclass(kind, nn.Module)
+        counts["optimiser"] += count * issubclass(kind, torch.optim.Optimizer)
     return counts
 
 
