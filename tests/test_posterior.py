@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from pyro.infer import autoguide
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from commands import interpreter
+from commands import command
 from engine_fakes import law, network, normal
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated, mixed_seed
@@ -425,20 +426,25 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
-def extra(**what: Any) -> float:
+def extra(folder: Path, **what: Any) -> float:
     """Peak memory, in MB, that a prediction adds, measured in a process of its own."""
-    return float(interpreter("-c", MEASURE.format(**what)).stdout)
+    (folder / "measure.py").write_text(MEASURE.format(**what))
+    done = command(folder, "measure")
+    assert done.returncode == 0, done.stderr
+    return float(done.stdout)
 
 
-def test_predicting_with_the_papers_largest_network_stays_under_a_gigabyte() -> None:
+def test_predicting_with_the_papers_largest_network_stays_under_a_gigabyte(tmp_path: Path) -> None:
     """Draws are made a few at a time, here 13: what 14 of them need, 100 need too."""
     options = "hidden=(1200, 1200)"
-    assert extra(kind="mlp", features=(784,), options=options, rows=600, draws=14, at_once=1000) < 600
+    given = {"features": (784,), "options": options, "rows": 600, "draws": 14, "at_once": 1000}
+    assert extra(tmp_path, kind="mlp", **given) < 600
 
 
-def test_activations_have_no_more_room_than_they_are_given() -> None:
+def test_activations_have_no_more_room_than_they_are_given(tmp_path: Path) -> None:
     """A convolutional network has few weights but large activations, 130 kB for each draw and image."""
-    assert extra(kind="convnet", features=(1, 28, 28), options="", rows=100, draws=32, at_once=200) < 200
+    given = {"features": (1, 28, 28), "options": "", "rows": 100, "draws": 32, "at_once": 200}
+    assert extra(tmp_path, kind="convnet", **given) < 200
 
 
 def trained(make: Callable[[Any], nn.Module]) -> tuple[BayesianNetwork, nn.Module]:
