@@ -50,7 +50,7 @@ def test_the_command_prints_ranks_and_keeps_everything(tmp_path, monkeypatch, ca
     monkeypatch.setattr(
         own_tables, "load", lambda name, split: from_table(TABLE, test=0.25, split_seed=split)
     )
-    monkeypatch.setattr(own_tables, "fit_table", partial(fit_table, epochs=1))
+    monkeypatch.setattr(own_tables, "fit_table", partial(fit_table, epochs=1, progress=False))
     monkeypatch.setattr(own_tables, "others", lambda name, task: {})  # without scikit-learn
     noise = "noise=[student_t,mixture]"
     words = ["tables=[uci/yacht]", "splits=[0,1]", noise, "draws=5", f"folder={tmp_path}"]
