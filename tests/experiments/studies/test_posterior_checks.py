@@ -39,7 +39,8 @@ def test_r_hat_of_functions_tells_agreement_from_disagreement(data):
 
 
 def test_the_whole_check_in_small(tmp_path, capsys):
-    posterior_checks.main(["chains=2", "data.N=20", "epochs=2", "draws=20", f"folder={tmp_path}"])
+    small = ["chains=2", "data.N=20", "epochs=2", "draws=20", "export_weights=20"]
+    posterior_checks.main([*small, f"folder={tmp_path}"])
     found = json.loads((tmp_path / "record.json").read_text())
     for prior in posterior_checks.PRIORS:
         (largest,) = (value for name, value in found[prior].items() if name.endswith("the weights, largest"))
