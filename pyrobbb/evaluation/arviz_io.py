@@ -8,7 +8,8 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -146,16 +147,30 @@ def summary(
     az = import_arviz()
     names = None if var_names is None else list(var_names)
     interval = {"hdi_prob": ci_prob} if ARVIZ_GENERATION == 0 else {"ci_prob": ci_prob, "ci_kind": "hdi"}
-    log = getattr(az, "_log", logging.getLogger("arviz"))  # of ArviZ 0.x, which logging does not know
-    log.addFilter(_of_several_chains)
-    try:
-        with np.errstate(invalid="ignore", divide="ignore"):  # draws that never vary (AutoDelta) have sd 0
-            table = az.summary(data, var_names=names, group=group, round_to="none", **interval)
-    finally:
-        log.removeFilter(_of_several_chains)
+    with _quiet(az):
+        table = az.summary(data, var_names=names, group=group, round_to="none", **interval)
     lower, upper = (name for name in table.columns if name.startswith("hdi"))
     table = table.rename(columns={lower: "hdi_lower", upper: "hdi_upper"})
     return table[SUMMARY_COLUMNS].astype(float)
+
+
+def r_hat(data: Any, name: str) -> np.ndarray:
+    """Rank-normalised split R-hat of each value of a variable in `posterior`; NaN with a single chain."""
+    az = import_arviz()
+    with _quiet(az):
+        return np.asarray(az.rhat(data, var_names=[name])[name])
+
+
+@contextmanager
+def _quiet(az: Any) -> Iterator[None]:
+    """ArviZ without a word on a single chain, or on draws that never vary (AutoDelta), whose sd is 0."""
+    log = getattr(az, "_log", logging.getLogger("arviz"))  # of ArviZ 0.x, which logging does not know
+    log.addFilter(_of_several_chains)
+    try:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            yield
+    finally:
+        log.removeFilter(_of_several_chains)
 
 
 def _of_several_chains(record: logging.LogRecord) -> bool:

@@ -56,5 +56,4 @@ def r_hat(values: np.ndarray) -> np.ndarray:
     A guide's draws are independent, so a value above 1 means that the restarts found different posteriors. A
     sampler's are not: there it may also mean that a chain has not settled. NaN with a single restart.
     """
-    table = arviz_io.summary(functions_to_arviz(values), ["f"])
-    return table["r_hat"].to_numpy().reshape(values.shape[2:])
+    return arviz_io.r_hat(functions_to_arviz(values), "f").reshape(values.shape[2:])

@@ -81,8 +81,9 @@ def test_the_summary_of_one_chain_is_silent(monkeypatch):
     one = example(chains=1)
     log, said = getattr(arviz_io.import_arviz(), "_log", logging.getLogger("arviz")), []
     monkeypatch.setattr(log, "callHandlers", lambda record: said.append(record.getMessage()))
-    table = arviz_io.summary(arviz_io.to_arviz(one["groups"], dims=one["dims"], coords=one["coords"]))
-    assert table["r_hat"].isna().all()
+    data = arviz_io.to_arviz(one["groups"], dims=one["dims"], coords=one["coords"])
+    assert arviz_io.summary(data)["r_hat"].isna().all()
+    assert np.isnan(arviz_io.r_hat(data, "weight")).all()
     assert said == []
 
 
@@ -165,9 +166,11 @@ def test_summary_agrees_with_numpy_and_has_the_same_columns_everywhere(data):
 def test_restarts_that_disagree_raise_r_hat():
     made = example()
     made["groups"]["posterior"]["weight"][1, :, 0] += 3
-    table = arviz_io.summary(arviz_io.to_arviz(**made), ["weight"])
+    data = arviz_io.to_arviz(**made)
+    table = arviz_io.summary(data, ["weight"])
     assert table["r_hat"].iloc[0] > 1.5
     assert table["r_hat"].iloc[1] < 1.05
+    np.testing.assert_allclose(arviz_io.r_hat(data, "weight").ravel(), table["r_hat"])
 
 
 def test_one_chain_and_draws_that_never_vary_have_a_summary():
