@@ -110,7 +110,7 @@ def told_apart(images: str, method: str, record: Record, *, beside: str = REFERE
 def area(least: float, method: str, record: Record) -> Found:
     """AUROC of a method against clothes beside the least that it may be."""
     areas = values(rows_of(record["rows"], method=method), "auroc Fashion-MNIST")
-    words = f"{estimate(areas, 3)}, {seeds(len(areas))}: {method}"
+    words = f"{estimate(areas, 4)}, {seeds(len(areas))}: {method}"
     return words, "reached" if fmean(areas) >= least else "missed"
 
 
