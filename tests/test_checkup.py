@@ -313,9 +313,8 @@ def test_outputs_that_are_too_wide_and_too_narrow_do_not_cancel() -> None:
         guide()
     finding = calibration(Posterior([(model, guide)]), Split(torch.zeros(400, 1), y), 100, 0)
     assert finding.passed is False
-    assert (
-        "100 % of 400 held-out values of output 0 lie in 50 % intervals: they are too wide" in finding.words
-    )
+    assert finding.words.startswith("100 % of 400 held-out values of output 0 lie in ")
+    assert "intervals: they are too wide" in finding.words
 
 
 def test_of_few_held_out_rows_nothing_is_said() -> None:
