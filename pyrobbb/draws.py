@@ -8,6 +8,7 @@ import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation
+from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor, nn
 
 from pyrobbb._support.distribution_parts import univariate
@@ -124,7 +125,7 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
                     check_own(guide, trace, "guide")
                     refuse_sites(lacking(model.latents, trace.nodes))
                 values = {name: trace.nodes[name]["value"] for name in model.latents}
-            if not found and type(guide) is MeanFieldNormal:
+            if not found and type(guide) is MeanFieldNormal and not am_i_wrapped():
                 normals = {name: trace.nodes[name]["fn"] for name in guide.shapes}
             # a point estimate's are the guide's parameters, which a draw must not share
             own = {name: values[name] for name in model.latents}

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pyro import poutine
 from pyro.distributions import LogNormal
 from pyro.infer import autoguide
 from torch import Tensor, nn
@@ -62,6 +63,10 @@ def test_the_draws_of_a_mean_field_are_those_of_its_program() -> None:
         with isolated(mixed_seed(*key)):
             expected = guide()
         assert all(torch.equal(drawn[name], value) for name, value in expected.items())
+    name = model.sites[0]
+    fixed = torch.zeros_like(expected[name])
+    with poutine.condition(data={name: fixed}):
+        assert all(torch.equal(drawn[name], fixed) for drawn in some_draws((model, guide), keys))
 
 
 def test_inputs_that_require_gradients_are_taken_silently() -> None:

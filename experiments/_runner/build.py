@@ -231,7 +231,7 @@ def _is_network(target: Any) -> bool:
 def _explain(key: str, error: Exception, part: Mapping[str, Any]) -> str:
     full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
     cause: BaseException = error  # what the part itself raised, which says more than what led to it
-    while isinstance(cause, HydraException) and cause.__cause__ is not None:
+    while (isinstance(cause, HydraException) or not str(cause)) and cause.__cause__ is not None:
         cause = cause.__cause__
     reason, taken = text.reason(cause), keywords(part["_target_"])
     target = re.match("Error locating target '(.*?)'", str(error))

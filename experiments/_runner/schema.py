@@ -63,7 +63,7 @@ def _kind(value: Any) -> Any:
 def _register_resolvers() -> None:
     """`${exp:-6}` is e^-6, `${part:0.75,20}` is 15.
 
-    `${initial:}` is where weights start: `kaiming`, or `from_network` if `model.network` is trained already.
+    `${initial:}` is where weights start: `kaiming`, or `from_network` under `model=trained`.
     `${changes:}` is what the command line changed, for a folder's name; `${components:}` lists the names of
     every component, for the help.
     """
@@ -75,8 +75,8 @@ def _register_resolvers() -> None:
 
 
 def _initial(*, _root_: DictConfig) -> str:
-    trained = OmegaConf.select(_root_, "model.network") is not None
-    return "from_network" if trained else "kaiming"
+    makes = str(OmegaConf.select(_root_, "model._target_"))
+    return "from_network" if makes.endswith(".trained_network.Trained") else "kaiming"
 
 
 def _changes(*, _root_: DictConfig) -> str:

@@ -1,6 +1,6 @@
 """`model=trained`: a network that is trained already, some of whose weights become Bayesian.
 
-It lies apart from `reopen`, whose functions no `config.yaml` may call: they may be told to trust.
+It lies apart from `reopen`, which no `config.yaml` may call, since it can be told to trust a folder.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,16 @@ from pyrobbb.from_trained import with_prior
 from pyrobbb.functional_network import network_with
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Prior
+from pyrobbb.weight_sites import owner_of
 
 
 class Trained:
     """Makes the model of a run from a trained network, as `pyrobbb.partly_bayesian` does, under any prior.
 
     Args:
-        network: The network, or the folder of a finished run, for its network with the mean weights of its
-            first chain. Only parts of this library are called, as the folder's `config.yaml` names them.
+        network: The network, or the folder of a finished run, whose network is taken with the mean weights
+            of its first chain. Only parts of this library are called, as its `config.yaml` names them. The
+            folder must stay where it is: the new run is opened with it.
         where: Shell patterns of the names of the parameters that become Bayesian; by default all.
         rest: `frozen`: the other parameters stay as they are; `trained`: they are trained further, as points.
 
@@ -48,4 +50,10 @@ def network_of(run: Path) -> nn.Module:
     opened = reopen(run)
     if not (run / "metrics.json").exists():
         raise ConfigError(f"{run} is not finished: it ended in epoch {opened.epoch} of {opened.run.epochs}")
-    return network_with(opened.posterior.model, opened.posterior.mean_weights()).cpu()
+    model = opened.posterior.model
+    network = network_with(model, opened.posterior.mean_weights())
+    for path, value in model.frozen.items():  # buffers there, and parameters to choose from here
+        module, name = owner_of(network, path)
+        delattr(module, name)
+        module.register_parameter(name, nn.Parameter(value.clone(), requires_grad=False))
+    return network.cpu()

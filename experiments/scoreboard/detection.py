@@ -168,8 +168,8 @@ def scores(
             found[f"hits at {alarms:g} {name}"] = hits(inside.predictive_entropy, entropies, alarms)
     found["turned"] = {}
     for degrees in ANGLES:
-        upright = classification_metrics(predicted(turned(x, degrees)).probs, y)
-        found["turned"][str(degrees)] = {"accuracy": 100 - upright["error"], "nll": upright["nll"]}
+        metrics = classification_metrics(predicted(turned(x, degrees)).probs, y)
+        found["turned"][str(degrees)] = {"accuracy": 100 - metrics["error"], "nll": metrics["nll"]}
     return found
 
 

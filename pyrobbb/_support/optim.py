@@ -274,8 +274,8 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
         raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
     if isinstance(trial, OneCycleLR) and trial.total_steps > epochs:
         logger.warning(
-            "schedule %s is over after %d steps, and takes one in each of %d epochs: let total_steps be the "
-            "number of epochs, not of batches", name, trial.total_steps, epochs,
+            "schedule %s lasts %d steps, but takes one per epoch, of which there are %d: set total_steps to "
+            "the number of epochs, not of batches", name, trial.total_steps, epochs,
         )  # fmt: skip
     alike = len({float(group["lr"]) for group in optimizer.param_groups}) == 1
     with warnings.catch_warnings():

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support.chunking import is_large
+from pyrobbb._support.chunking import Block, is_large, outputs
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import own_tensors, univariate
 from pyrobbb._support.network_checks import evaluating
@@ -40,6 +40,7 @@ from pyrobbb.non_centred import prior_given, units_of
 from pyrobbb.svi import counted
 
 ROWS = 100  # inputs that stand for all
+MEGABYTES = 128  # of a network's activations, at most
 TARGETS = 100_000  # numbers in the output for all targets, at most
 SEARCH = 4  # pairs of weight draws to choose q
 ROUNDS, GAIN = 10, 1e-4  # of the search for the best constant, at most; while one lowers F by that share
@@ -200,7 +201,10 @@ class _Search:
         """The network's for each draw, `(draws, B, *grid, width)`; large draws go one after another."""
         if self.large:
             return torch.stack([self.model.apply_network(self._scaled(draw), x) for draw in draws])
-        return self.model.apply_network(stacked([self._scaled(draw) for draw in draws]), x)
+        weights = stacked([self._scaled(draw) for draw in draws])
+        if len(x) == 1:  # which gradients are taken of
+            return self.model.apply_network(weights, x)
+        return outputs(self.model, weights, x, Block(len(x), MEGABYTES))
 
     def _scaled(self, values: Weights) -> Weights:
         """The weights; those of a random scale are in units of it, which stays with the values."""

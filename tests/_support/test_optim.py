@@ -161,7 +161,7 @@ def test_a_rate_below_0_after_the_last_epoch_does_not_matter() -> None:
     assert min(rates) >= 0
 
 
-@pytest.mark.parametrize(("total", "said"), [(4, []), (40, ["schedule OneCycleLR is over after 40 steps"])])
+@pytest.mark.parametrize(("total", "said"), [(4, []), (40, ["schedule OneCycleLR lasts 40 steps"])])
 def test_a_cycle_that_counts_batches_is_told_of(
     total: int, said: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

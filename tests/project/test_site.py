@@ -75,6 +75,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         all(n[k].model.num_weights == 51 for k in ("fixed", "learned", "hierarchical"))
         and (scale := n["learned"].model.learned[0].values()["0.weight.scale"].flatten())[0]
         > 4 * scale[1:].min()  # log 2.68, sd 0.18 over 14 seeds, in two of which a weight of the other stays
+        and scale[0] > scale[1:].max()
     ),
     "posterior": lambda n: n["outside"] > n["inside"],
     "table": lambda n: (  # over four seeds

@@ -16,7 +16,10 @@ from pyrobbb.initializers import from_network, kaiming
 
 SMALL = ["name=test", "data=blobs", "batch_size=150", "draws=20", "validation_draws=0"]
 METHODS = ("dropout", "ensemble", "laplace", "map", "sghmc", "swag")  # those that say where the weights start
-GUIDES = ("mean_field", "matrix_normal", "non_centred")
+GUIDES = (
+    "mean_field", "matrix_normal", "non_centred", "auto_normal", "auto_delta", "auto_multivariate_normal",
+    "auto_low_rank_multivariate_normal",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,18 @@ def test_the_chosen_weights_are_bayesian_and_the_rest_as_trained(trained: Path, 
         assert bool((prior.scale == 0.1).all())
 
 
+def test_of_a_run_that_was_partly_bayesian_every_weight_may_be_chosen(trained: Path, tmp_path: Path) -> None:
+    words = ["model=trained", f"model.network={trained}", "model.where=[2.*]", "prior=centred", "epochs=1"]
+    _fit(tmp_path / "partly", words)
+    network = network_of(tmp_path / "partly")
+    assert [name for name, _ in network.named_parameters()] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    config = declared("run", [*SMALL, *words[2:], f"model.network={tmp_path / 'partly'}", "model=trained"])
+    config.model.where = ["0.*"]
+    run = build(config)
+    data = run.data.load()
+    assert run.model(data.spec, run.prior, run.likelihood).sites == ("0.weight", "0.bias")
+
+
 def test_laplace_around_a_run_is_that_of_its_posterior(trained: Path, tmp_path: Path) -> None:
     words = ["model=trained", f"model.network={trained}", "prior=normal", "inference=laplace"]
     _fit(tmp_path / "around", [*words, "epochs=1", "optim.lr=0"])
@@ -71,7 +86,8 @@ def test_every_guide_and_method_starts_at_the_trained_weights(words: str, traine
     own = declared("run", [*SMALL, words])
     theirs = declared("run", [*SMALL, words, "model=trained", f"model.network={trained}"])
     starts = [getattr(build(config), part) for config in (own, theirs)]
-    found = [start.init_loc if part == "inference" else start.keywords["init_loc"] for start in starts]
+    options = [vars(start) if part == "inference" else start.keywords for start in starts]
+    found = [given.get("init_loc") or given["init_loc_fn"] for given in options]
     assert [start.func for start in found] == [kaiming, from_network]
 
 
