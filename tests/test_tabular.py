@@ -89,7 +89,7 @@ def test_the_noise_is_the_one_with_the_lower_free_energy(tmp_path):
 def test_of_several_noises_the_one_with_the_lowest_free_energy_is_kept(better, tmp_path):
     """Either of two values at the same inputs; or a tenth of the rows far off; or nothing of the kind.
 
-    The other's free energy is 0.22 nats a row higher over 5 seeds (sd 0.03), 0.92 (0.17), 1.29 (0.02).
+    The other's free energy is 1.18 nats a row higher over 8 seeds (sd 0.04), 0.77 (0.13), 0.14 (0.01).
     """
     random = np.random.default_rng(0)
     x, e = random.standard_normal((2, 300)) * [[1.0], [0.3]]
@@ -101,9 +101,8 @@ def test_of_several_noises_the_one_with_the_lowest_free_energy_is_kept(better, t
     data = from_table({"x": x, "y": y})
     other = "mixture" if better == "learned" else "learned"
     said = StringIO()
-    options = {"noise": [other, better], "progress": Printed(said), "folder": tmp_path}
-    options |= {"epochs": 100, "batch_size": 300, "optim": partial(torch.optim.Adam, lr=0.05)}
-    posterior = fit_table(data, **options)
+    noises = {"noise": [other, better], "progress": Printed(said)}
+    posterior = fit_table(data, epochs=200, folder=tmp_path, **noises)
     lines = said.getvalue().splitlines()
     assert {f"fit 1 of 2: {other}", f"fit 2 of 2: {better}", f"kept: {better}"} < {*lines}
     kept = posterior.model.likelihood.likelihood
@@ -457,9 +456,9 @@ def test_a_folder_of_another_noise_stays_as_it_was(tmp_path):
 
 
 def test_a_seed_of_numpy_s_is_the_seed_that_it_says():
-    for target, noise in (("price", "learned"), ("town", None)):
+    for target in ("price", "town"):
         data = from_table(HOUSES, target=target)
-        options = {"hidden": (3,), "epochs": 1, "noise": noise, "progress": None}
+        options = {"hidden": (3,), "epochs": 1, "progress": None}
         plain, own = (fit_table(data, seed=seed, **options) for seed in (5, np.int64(5)))
         assert torch.equal(own.mean_weights()["0.weight"], plain.mean_weights()["0.weight"])
 

@@ -7,14 +7,13 @@ Runs the Python of each page that shows what it prints, as a reader would, and k
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import chdir, redirect_stdout
 from functools import partial
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -48,19 +47,14 @@ def lacks(code: str) -> str | None:
     return next((name for name in needed if find_spec(name) is None), None)
 
 
-def run(page: Path, smaller: Mapping[str, str] = MappingProxyType({})) -> tuple[dict[str, Any], list[str]]:
+def run(page: Path) -> tuple[dict[str, Any], list[str]]:
     """The names that a page's blocks leave, run one after the other, and what each printed.
 
-    A block that imports what is not installed is left out. Files are written to the working folder. For a
-    quicker run, `smaller` has words of the page and what stands in for them.
+    A block that imports what is not installed is left out. Files are written to the working folder.
     """
     names: dict[str, Any] = {"__name__": page.stem}
     printed = []
-    blocks = blocks_of(page)
-    for words, instead in smaller.items():
-        assert words in "".join(blocks), f"{page.stem} has no {words!r}"
-        blocks = [code.replace(words, instead) for code in blocks]
-    for code in blocks:
+    for code in blocks_of(page):
         with redirect_stdout(StringIO()) as out:
             if not lacks(code):
                 exec(compile(code, str(page), "exec"), names)

@@ -114,12 +114,6 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
     "extend": lambda n: contracts_hold(n) is None and abs(float(n["drawn"].mean()) - 2) < 0.5,
 }
 
-# smaller where no claim needs the size, by page
-SMALLER = {
-    "posterior": {"chains=3, epochs=1000": "chains=3, epochs=100"},
-    "prior": {"draws=200": "draws=20"},
-}
-
 
 def test_every_page_has_its_claim():
     assert {page.stem for page in PAGES} == set(CLAIMS)
@@ -132,7 +126,7 @@ def test_the_page_s_code_does_what_it_says(page, tmp_path, monkeypatch):
         pytest.skip(f"{lacks(blocks_of(page)[0])} is not installed")
     monkeypatch.chdir(tmp_path)
     with torch.random.fork_rng():
-        names, printed = run(page, SMALLER.get(page.stem, {}))
+        names, printed = run(page)
     assert CLAIMS[page.stem](names)
     recorded = json.loads(RECORD.read_text(encoding="utf-8"))["pages"].get(page.stem, {})
     for block, text in recorded.items():
