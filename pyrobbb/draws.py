@@ -124,12 +124,11 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
                 if not found:
                     check_own(guide, trace, "guide")
                     refuse_sites(lacking(model.latents, trace.nodes))
+                    if type(guide) is MeanFieldNormal and not am_i_wrapped():
+                        normals = {name: trace.nodes[name]["fn"] for name in guide.shapes}
                 values = {name: trace.nodes[name]["value"] for name in model.latents}
-            if not found and type(guide) is MeanFieldNormal and not am_i_wrapped():
-                normals = {name: trace.nodes[name]["fn"] for name in guide.shapes}
             # a point estimate's are the guide's parameters, which a draw must not share
-            own = {name: values[name] for name in model.latents}
-            own = {name: v.detach().clone() if v.requires_grad else v for name, v in own.items()}
+            own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}
             found.append(model.with_padding(own))
     return found
 

@@ -30,6 +30,7 @@ from pyrobbb.evaluation.arviz_export import to_arviz
 from pyrobbb.evaluation.diagnostics import r_hat
 from pyrobbb.inference import MAP, NaturalGradient
 from pyrobbb.mean_field import MeanFieldNormal
+from seeds import FIXED
 
 N, D, NOISE = 64, 4, 0.5
 
@@ -304,6 +305,7 @@ def test_rows_whose_weights_differ_are_as_certain_as_fewer() -> None:
     assert standard_error(values, torch.full((3,), 0.1)) == pytest.approx(float(values.std()) / 3**0.5)
 
 
+@FIXED  # 50 % of some draws is 51 % of others
 def test_outputs_that_are_too_wide_and_too_narrow_do_not_cancel() -> None:
     """Noise of 0.05, 1 and 1, and one learned scale for all, between them."""
     with isolated(0):
@@ -313,8 +315,9 @@ def test_outputs_that_are_too_wide_and_too_narrow_do_not_cancel() -> None:
         guide()
     finding = calibration(Posterior([(model, guide)]), Split(torch.zeros(400, 1), y), 100, 0)
     assert finding.passed is False
-    assert finding.words.startswith("100 % of 400 held-out values of output 0 lie in ")
-    assert "intervals: they are too wide" in finding.words
+    assert (
+        "100 % of 400 held-out values of output 0 lie in 50 % intervals: they are too wide" in finding.words
+    )
 
 
 def test_of_few_held_out_rows_nothing_is_said() -> None:

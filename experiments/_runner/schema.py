@@ -75,8 +75,8 @@ def _register_resolvers() -> None:
 
 
 def _initial(*, _root_: DictConfig) -> str:
-    makes = str(OmegaConf.select(_root_, "model._target_"))
-    return "from_network" if makes.endswith(".trained_network.Trained") else "kaiming"
+    makes = OmegaConf.select(_root_, "model._target_")
+    return "from_network" if makes == "experiments._runner.trained_network.Trained" else "kaiming"
 
 
 def _changes(*, _root_: DictConfig) -> str:

@@ -198,8 +198,9 @@ def run(arguments: Sequence[str]) -> tuple[Outputs, Result]:
 
 def with_means(method: str, result: Result) -> list[tuple[str, Result]]:
     """The row of a method, and that of its mean weights."""
-    own = {key: value for key, value in result.items() if key != MEANS}
-    return [(method, own), *((f"{method}, {MEANS}", result[name]) for name in result if name == MEANS)]
+    own = dict(result)
+    of_means = own.pop(MEANS, None)
+    return [(method, own)] if of_means is None else [(method, own), (f"{method}, {MEANS}", of_means)]
 
 
 def point(

@@ -65,6 +65,12 @@ class Does(Callback):
             self.what(view)
 
 
+@pytest.fixture
+def recorded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording pays from the first step on."""
+    monkeypatch.setattr("pyrobbb.accelerated.compilation_cost._OF_RECORDING", 1e-9)
+
+
 def trained(network: Callable[[], nn.Module] = Scaled, prior: Any = None, **options: Any) -> Posterior:
     given: dict[str, Any] = {
         "epochs": 10, "batch_size": 12, "seed": 1, "device": "cpu", "fast": "eager", "progress": None,
@@ -203,9 +209,9 @@ def best(view: Any) -> None:
     view.model.network.best = float(view.chain)
 
 
+@pytest.mark.usefixtures("recorded_at_once")
 @pytest.mark.parametrize("chains", [1, 2])
-def test_what_a_network_notes_is_no_change(chains: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyrobbb.accelerated.compilation_cost._OF_RECORDING", 1e-9)  # it pays at once
+def test_what_a_network_notes_is_no_change(chains: int) -> None:
     heard = Listens()
     trained(Notes, chains=chains, fast="auto", callbacks=[Does(best)], progress=heard)
     assert not any("without a recording" in line for line in heard.said)
@@ -219,8 +225,8 @@ class Counts(Scaled):
         return self.layer(x) * (1.0 + 1e-4 * self.t)  # as little as rounding: its steps agree
 
 
-def test_a_network_that_counts_its_calls_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyrobbb.accelerated.compilation_cost._OF_RECORDING", 1e-9)  # it pays at once
+@pytest.mark.usefixtures("recorded_at_once")
+def test_a_network_that_counts_its_calls_is_not_recorded() -> None:
     said = "without a recording: the network changes network.t when it is called"
     for fast, told in (("eager", False), ("auto", True)):  # eagerly each step calls it
         heard = Listens()
@@ -390,8 +396,8 @@ class Two(ProcessGroup):
         return value
 
 
-def test_several_processes_are_told_of_a_changed_network_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyrobbb.accelerated.compilation_cost._OF_RECORDING", 1e-9)  # it pays at once
+@pytest.mark.usefixtures("recorded_at_once")
+def test_several_processes_are_told_of_a_changed_network_too() -> None:
     with pytest.raises(ValueError, match="the network changed in training, and its step did not see it"):
         trained(callbacks=[Does(cooler)], ranks=Two(), fast="auto")
 
