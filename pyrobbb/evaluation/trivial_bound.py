@@ -202,8 +202,6 @@ class _Search:
         if self.large:
             return torch.stack([self.model.apply_network(self._scaled(draw), x) for draw in draws])
         weights = stacked([self._scaled(draw) for draw in draws])
-        if len(x) == 1:  # which gradients are taken of
-            return self.model.apply_network(weights, x)
         return outputs(self.model, weights, x, Block(len(x), MEGABYTES))
 
     def _scaled(self, values: Weights) -> Weights:
