@@ -14,6 +14,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.images.torchvision_compat import import_torchvision
 from pyrobbb.from_trained import partly_bayesian
+from pyrobbb.low_rank import LowRankNormal
 from pyrobbb.matrix_normal import MatrixNormal
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.models.mlp import perceptron
@@ -23,7 +24,8 @@ STEPS = 5_000  # to come, which decide what pays
 WIDTHS = {"64-50-50-10": (64, 50, 50), "784-400-400-10": (784, 400, 400)}
 GUIDES: dict[str, Callable[..., nn.Module]] = {
     "mean field": MeanFieldNormal,
-    "low rank, 10": partial(AutoLowRankMultivariateNormal, rank=10, init_scale=0.01),
+    "low rank, 10": partial(LowRankNormal, rank=10, init_scale=0.01),
+    "low rank, 10, of Pyro": partial(AutoLowRankMultivariateNormal, rank=10, init_scale=0.01),
     "matrix normal": MatrixNormal,
 }
 # a trained network, its last layer, and the shape of its rows

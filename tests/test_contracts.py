@@ -22,6 +22,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.initializers import from_network, kaiming
+from pyrobbb.low_rank import LowRankNormal
 from pyrobbb.matrix_normal import MatrixNormal
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.models.convnet import convnet
@@ -49,6 +50,7 @@ GUIDES: dict[str, Callable[[Any], nn.Module]] = {
     "auto_delta": autoguide.AutoDelta,
     "auto_iaf": autoguide.AutoIAFNormal,
     "matrix_normal": MatrixNormal,
+    "low_rank": partial(LowRankNormal, init_scale=0.01, rank=3),
 }
 LIKELIHOODS: dict[str, likelihoods.Likelihood] = {
     "categorical": likelihoods.Categorical(),

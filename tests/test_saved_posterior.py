@@ -31,6 +31,7 @@ from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data import from_arrays
 from pyrobbb.inference import Inference, Laplace, MCDropout
+from pyrobbb.low_rank import LowRankNormal
 from pyrobbb.matrix_normal import MatrixNormal
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import moments
@@ -120,7 +121,9 @@ def test_another_precision_is_refused(tmp_path: Path) -> None:
         Posterior.load(tmp_path, model, MeanFieldNormal(model))
 
 
-@pytest.mark.parametrize("make", [MeanFieldNormal, MatrixNormal, AutoNormal, AutoLowRankMultivariateNormal])
+@pytest.mark.parametrize(
+    "make", [MeanFieldNormal, MatrixNormal, AutoNormal, AutoLowRankMultivariateNormal, LowRankNormal]
+)
 def test_it_predicts_as_before(make: Callable[..., nn.Module], tmp_path: Path) -> None:
     before = trained(make)
     before.save(tmp_path)

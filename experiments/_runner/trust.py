@@ -20,6 +20,7 @@ MODULES = (
     "experiments._runner.trained_network",
     "experiments.reproductions.controls",
     "pyrobbb.initializers",
+    "pyrobbb.low_rank",
     "pyrobbb.matrix_normal",
     "pyrobbb.mean_field",
     "pyrobbb.non_centred",

@@ -39,7 +39,7 @@ WHEN = {  # method -> how it is said to `experiments.run`, and when to take it
         "the mean field, `kl=tempered kl.temperature=0.1`",
         "telling apart what is unlike the training data; its bound is of no use",
     ),
-    "low rank": ("`guide=auto_low_rank_multivariate_normal`", "weights whose correlations matter"),
+    "low rank": ("`guide=low_rank`", "weights whose correlations matter"),
     "full covariance": ("`guide=auto_multivariate_normal`", "a few hundred weights"),
     "last layer": ("a prior on the last layer", "a trained network, or features that are good already"),
     "natural gradient": ("`inference=natural_gradient`", "the mean field of a large network"),

@@ -52,7 +52,7 @@ MEAN_FIELD = ["guide=mean_field", "guide.init_rho=-6", "estimator=local"]
 COLD = [*MEAN_FIELD, "kl=tempered", "kl.temperature=0.1"]
 # what correlates weights has D entries for each: at the means' rate, noise would grow with sqrt(D)
 FULL = ["guide=auto_multivariate_normal", "guide.init_scale=0.01", "+rates.scale_tril=0.05"]
-LOW_RANK = ["guide=auto_low_rank_multivariate_normal", "guide.init_scale=0.01", "+rates.cov_factor=0.1"]
+LOW_RANK = ["guide=low_rank", "guide.init_scale=0.01", "+rates.cov_factor=0.1"]
 FULL_LAPLACE = ["inference=laplace", "inference.structure=full"]
 KRONECKER = ["inference=laplace", "inference.structure=kronecker"]
 # around the mode that a wide prior finds, a narrower one: under the wide one itself every weight is noise

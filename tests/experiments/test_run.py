@@ -108,6 +108,7 @@ TOGETHER = [
     "prior=group_horseshoe guide=auto_normal",
     "prior=deterministic model=plain_mlp export_weights=[*]",
     "guide=auto_low_rank_multivariate_normal model=gluon_as_printed model.hidden=[8,8]",
+    "guide=low_rank prior=laplace",
     "guide=auto_multivariate_normal model.hidden=[2]",
     "guide=auto_iaf_normal model.hidden=[2]",
     "guide=matrix_normal prior=centred",

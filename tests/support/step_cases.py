@@ -22,6 +22,7 @@ from pyrobbb.accelerated.dispatch import make_step
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.initializers import Uniform
+from pyrobbb.low_rank import LowRankNormal
 from pyrobbb.matrix_normal import MatrixNormal
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.svi import ReferenceStep
@@ -65,6 +66,7 @@ AUTOGUIDES = {
     "auto_delta": AutoDelta,
     "mean_field": MeanFieldNormal,
     "matrix_normal": MatrixNormal,
+    "low_rank": partial(LowRankNormal, rank=2),
 }
 
 

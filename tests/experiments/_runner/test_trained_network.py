@@ -18,7 +18,7 @@ SMALL = ["name=test", "data=blobs", "batch_size=150", "draws=20", "validation_dr
 METHODS = ("dropout", "ensemble", "laplace", "map", "sghmc", "swag")  # those that say where the weights start
 GUIDES = (
     "mean_field", "matrix_normal", "non_centred", "auto_normal", "auto_delta", "auto_multivariate_normal",
-    "auto_low_rank_multivariate_normal",
+    "auto_low_rank_multivariate_normal", "low_rank",
 )  # fmt: skip
 
 
