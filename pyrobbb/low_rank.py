@@ -9,7 +9,7 @@ from pyro.infer.autoguide import AutoLowRankMultivariateNormal
 from torch import Tensor, nn
 from torch.distributions import constraints
 
-BLOCK = 2**14  # weights: a product of two rows as long as all weights leaves a processor's cache
+BLOCK = 2**16  # weights: a product of two rows as long as all weights leaves a processor's cache
 
 
 class LowRankNormal(AutoLowRankMultivariateNormal):

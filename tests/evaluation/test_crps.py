@@ -19,7 +19,8 @@ def prediction(*parts) -> ValuePrediction:
 
 
 def test_it_is_the_integral_of_the_squared_distance_of_distribution_functions():
-    means, sds, y = np.array([0.0, 1.0, 4.0]), np.array([0.5, 2.0, 0.1]), 1.3
+    """Also of draws that are there more than once, whose share is by their number."""
+    means, sds, y = np.array([0.0, 1.0, 1.0, 4.0, 1.0]), np.array([0.5, 2.0, 2.0, 0.1, 0.3]), 1.3
 
     def squared(z: float) -> float:
         return float((norm.cdf((z - means) / sds).mean() - (z >= y)) ** 2)
