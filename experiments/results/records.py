@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from experiments.paper.table1_report import DECLARED, shown_width
 from experiments.scoreboard.compare import joined, rows_of
+from experiments.studies import bound
 from pyrobbb._support.files import read_json
 
 Record = dict[str, Any]
@@ -43,7 +44,7 @@ class Records:
                 for key in each[0]["budget"]
             }
         elif "study" in found:  # of the bound
-            found["rows"] = [row for part in each for row in part["rows"]]
+            found["rows"] = bound.joined(each)
         elif "restarts" in found:  # of recipes
             for key in ("found", "restarts"):
                 found[key] = {name: kept for part in each for name, kept in part[key].items()}

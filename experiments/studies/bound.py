@@ -57,6 +57,7 @@ PRIORS = {
 }
 USUAL = {"rate": 10.0, "temperature": 1.0, "start": -5.0}  # those of experiment=bound
 LENGTHS = ("epochs", "images")  # of each training
+OF_A_RUN = ("checkpoint_seconds", "name", "folder", "device")  # what does not change what is trained
 FEWEST = 10  # settings of which a rank correlation says something
 HEADS = {"rate": "rate of rho", "temperature": "temperature", "start": "rho from"}
 SHOWN = {  # what the table says, with how many digits
@@ -170,6 +171,34 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
             row["stopped"] = stopped
         found.append(row)
     return found
+
+
+def joined(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of records made one after another; seeds of one setting, trained alike, are in one row.
+
+    A later run of a seed takes the place of an earlier one, in each number that it has.
+    """
+    alike: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    for part in parts:
+        rest = [w for w in part["command"].split() if w.partition("=")[0] not in (*STUDY.parts, *OF_A_RUN)]
+        for row in part["rows"]:
+            setting = (row.get(name, USUAL.get(name)) for name in Setting._fields)
+            alike.setdefault((*setting, *(row.get(name) for name in LENGTHS), *rest), []).append(row)
+    return [same[0] if len(same) == 1 else _together(same) for same in alike.values()]
+
+
+def _together(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found = {**same[-1], "seeds": sorted({seed for row in same for seed in row["seeds"]})}
+    for name in (*SHOWN, "validation_error"):
+        of_seed: dict[int, float] = {}
+        for row in same:
+            each = row.get(f"{name}_each", ())
+            if len(each) == len(row["seeds"]):  # else of some seeds it is not known
+                of_seed |= dict(zip(row["seeds"], each, strict=True))
+        values = [of_seed[seed] for seed in sorted(of_seed)]
+        found |= {name: fmean(values) if values else None, f"{name}_each": values}
+    stopped = [why for row in same for why in row.get("stopped", ())]
+    return found | {"stopped": stopped} if stopped else found
 
 
 def report(record: Mapping[str, Any]) -> str:

@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments import bound as recorded_bound
-from experiments.studies.bound import Setting, Settings, correlation, main, places, report, rows
+from experiments.studies.bound import Setting, Settings, correlation, joined, main, places, report, rows
 
 
 def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +35,29 @@ def test_it_compares_priors_and_keeps_a_record(tmp_path: Path, capsys: pytest.Ca
     assert tempered[1]["free_energy"] == pytest.approx(tempered[1]["kl"] + tempered[1]["train_nll"])
     assert report({"rows": tempered}).split("\n")[0].split()[7] == "temperature"
     assert "temperature" not in report({"rows": found})
+
+
+def test_seeds_that_were_run_apart_are_in_one_row_if_they_were_trained_alike() -> None:
+    """A number that the earlier run did not have is of the later seeds alone."""
+
+    def part(rest: str, seeds: list[int], F: float, prior: str = "ard", **more: float) -> dict[str, Any]:
+        point: dict[str, Any] = {"free_energy": F, "epochs": [40], "images": 100, **more}
+        found = rows({(Setting("2x400", prior), seed): point for seed in seeds})
+        return {
+            "command": f"python -m experiments.studies.bound seeds={','.join(map(str, seeds))} {rest}",
+            "rows": found,
+        }
+
+    first, again = (
+        part("epochs=40", [1, 2], 3.0),
+        part("epochs=40 name=again", [2, 3], 1.0, trivial_free_energy=2.0),
+    )
+    other, cosine = part("epochs=40", [1], 5.0, prior="mixture"), part("epochs=40 schedule=cosine", [1], 7.0)
+    together, *apart = joined([first, other, again, cosine])
+    assert apart == [*other["rows"], *cosine["rows"]]
+    assert (together["seeds"], together["free_energy_each"]) == ([1, 2, 3], [3.0, 1.0, 1.0])
+    assert together["free_energy"] == pytest.approx(5 / 3)
+    assert (together["trivial_free_energy"], together["trivial_free_energy_each"]) == (2.0, [2.0, 2.0])
 
 
 def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_ten() -> None:
