@@ -9,6 +9,7 @@ import torch
 
 from experiments._runner.build import ConfigError
 from experiments._runner.compose import compose
+from experiments.results.records import Records
 from experiments.studies.recipes import RECIPES, LastThird, averaged, main, ranked, report
 from paths import ROOT
 from pyrobbb._support import checkpoint
@@ -132,7 +133,8 @@ def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
 
 def test_experiment_best_is_the_recipe_with_the_lowest_validation_error_on_record(tmp_path: Path) -> None:
     """At its own width."""
-    record = json.loads((ROOT / "docs" / "records" / "recipes_wide.json").read_text())
+    record = Records(ROOT / "docs" / "records").get("recipes_wide")
+    assert record is not None
     winner = RECIPES[ranked(record["found"])[0]]
     theirs = compose("table1_mixture", [*winner["words"], "epochs=20"], folder=tmp_path)
     best = compose("best", [], folder=tmp_path)
