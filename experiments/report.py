@@ -72,7 +72,9 @@ def report(folder: Path | str, trust: bool = False) -> str:
     except ImportError as error:
         raise ConfigError(EXTRA) from error
     read_metrics(folder)  # which says what is wrong with them
-    made = read_json(folder / "provenance.json")
+    check = shlex.join(["python", "-m", "experiments.check", str(folder), *own])
+    made = read_json(folder / "provenance.json", "remove it: the page does without")
+    read_json(folder / "check.json", f"remove it, or make it again: {check}")
     page = run_page(
         folder,
         About(
@@ -81,7 +83,7 @@ def report(folder: Path | str, trust: bool = False) -> str:
             lead=_lead(config),
             config=yaml.safe_dump(config, sort_keys=False),
             again=str(made.get("command", "")),
-            check=shlex.join(["python", "-m", "experiments.check", str(folder), *own]),
+            check=check,
             recorded=[asdict(finding) for finding in recorded(folder)],
             published=config.get("published") or "",
             made=_made(made),

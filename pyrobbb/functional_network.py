@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from math import prod
 from typing import Any, Self
@@ -10,6 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.overrides import TorchFunctionMode
 
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy, wrapped
@@ -40,6 +42,7 @@ class FunctionalNetwork(Named):
         """
         self.network = copied(network)
         self.batched = True  # until torch.vmap fails on the network
+        self._attends = any(isinstance(module, nn.MultiheadAttention) for module in self.network.modules())
         self._padding = take_padding(self.network)  # which row of each embedding pads, by the weights' name
         # `_buffered`: the paths of the parameters, Bayesian or frozen, that are buffers now; the network may
         # have others, such as running means, which are no weights
@@ -68,7 +71,8 @@ class FunctionalNetwork(Named):
         flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
         if self.batched:
             try:
-                output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
+                with Unfused() if self._attends else nullcontext():
+                    output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
                 return output.reshape(*draws, *output.shape[1:])
             except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
                 if out_of_memory(error):
@@ -182,6 +186,16 @@ def network_with(model: FunctionalNetwork, weights: Mapping[str, Tensor]) -> nn.
         parameter = made.setdefault(name, nn.Parameter(weights[name].detach().clone()))
         module.register_parameter(attribute, parameter)
     return network.eval()
+
+
+class Unfused(TorchFunctionMode):
+    """Changes nothing, but while a mode is on, torch's attention does without its kernel for evaluation.
+
+    That has no gradient, and within `vmap` it is not seen that one is wanted.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

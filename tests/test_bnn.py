@@ -14,7 +14,7 @@ from pyro import poutine
 from pyro.infer import MCMC, NUTS, Predictive
 from torch import Tensor, nn
 
-from architectures import Chain, last
+from architectures import Attention, Chain, last
 from engine_fakes import classes, network, normal, values
 from pyrobbb import Posterior, Training, likelihoods, priors
 from pyrobbb._support import checkpoint
@@ -289,8 +289,24 @@ def test_dropout_acts_in_training_alone(training: bool) -> None:
         # torch cannot batch an LSTM over weights
         (Chain(nn.LSTM(3, 4, batch_first=True), last, nn.Linear(4, 2)), (5, 3)),
         (nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).eval(), (3,)),
+        (Attention().eval(), (5, 4)),
+        (
+            nn.Sequential(
+                nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.Flatten(), nn.Linear(20, 2)
+            ).eval(),
+            (5, 4),
+        ),
     ],
-    ids=["perceptron", "convolution", "layer norm", "weight norm", "lstm", "batch norm, eval"],
+    ids=[
+        "perceptron",
+        "convolution",
+        "layer norm",
+        "weight norm",
+        "lstm",
+        "batch norm, eval",
+        "attention, eval",
+        "encoder, eval",
+    ],
 )
 def test_any_network_with_any_draws(
     net: nn.Module, features: tuple[int, ...], draws: tuple[int, ...]
@@ -309,6 +325,20 @@ def test_any_network_with_any_draws(
             for name, parameter in one.named_parameters():
                 parameter.copy_(weights[name][index])
             torch.testing.assert_close(output[index], one(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # torch, of attention
+def test_attention_in_evaluation_has_gradients_for_many_draws_too() -> None:
+    """Torch's kernel for evaluation has none."""
+    net, x = Attention().eval(), normal(5, 5, 4)
+    model = BayesianNetwork(net, PRIOR, GAUSS, N=5)
+    weights = {name: torch.stack([w, 1.1 * w]).requires_grad_() for name, w in model.initial().items()}
+    of_both = torch.autograd.grad(model.apply_network(weights, x).square().sum(), list(weights.values()))
+    for draw in range(2):
+        output = model.apply_network({name: w[draw] for name, w in weights.items()}, x)
+        of_one = torch.autograd.grad(output.square().sum(), list(weights.values()))
+        for both, one in zip(of_both, of_one, strict=True):
+            torch.testing.assert_close(both[draw], one[draw], rtol=1e-4, atol=1e-5)
 
 
 def test_the_models_dimension_for_particles() -> None:

@@ -160,12 +160,12 @@ def again(what: Path | str = "it") -> str:
     return f"remove {what}, and the command that made it makes it again"
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, remedy: str = "") -> dict[str, Any]:
     """What a run left in a `.json` file; nothing if it is not there."""
     try:
         return files.read_json(path)
     except ValueError as error:
-        raise ConfigError(f"{error}; {again()}") from error
+        raise ConfigError(f"{error}; {remedy or again()}") from error
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
             guide = run.inference.guide(model, run.guide) if model.sites else NoWeights()
             guide(first.x, first.y)  # guides make their parameters at the first call
             guide.to(device)
-        _check_same(model, data, state, file)
+        _check_same(model, data, run.seed + chain, state, file)
         checkpoint.load_module(model, state["model"], "model", file)
         checkpoint.load_module(guide, state["guide"], "guide", file)
         compatibility.restore_attributes(model, compatibility.changed_in(state))
@@ -124,17 +124,15 @@ def compare(folder: Path, check: Callable[[], object]) -> None:
     try:
         check()
     except checkpoint.CheckpointError as error:
-        raise ConfigError(
-            f"{error}; otherwise remove {folder}, and the same command runs it again"
-        ) from error
+        raise ConfigError(f"{error}; to have it run again from its start, remove {folder}") from error
     except Exception as error:  # the data are gone, or code of the user's own does not run any more
         reason = one_line(error) or type(error).__name__
         print(f"note: {folder} was not compared with its data and code: {reason}", file=sys.stderr)
 
 
-def _check_same(model: BayesianNetwork, data: Dataset, state: dict[str, Any], file: Path) -> None:
+def _check_same(model: BayesianNetwork, data: Dataset, seed: int, state: dict[str, Any], file: Path) -> None:
     """CheckpointError if the configuration, or the data that it names, changed after the training."""
-    mine = compatibility.model(model) | compatibility.data(data.train, data.validation)
+    mine = compatibility.model(model) | compatibility.data(data.train, data.validation) | {"seed": seed}
     try:
         compatibility.check_same(mine, state.get("made_with", {}), file)
         compatibility.check_held(compatibility.held(model), state, file)

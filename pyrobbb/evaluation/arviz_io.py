@@ -126,7 +126,8 @@ def load(path: Path | str) -> Any:
     except Exception as error:  # h5py and xarray raise many kinds for damaged bytes
         raise ValueError(
             f"{path} cannot be read as a posterior: {path.stat().st_size} bytes, truncated, "
-            f"damaged or not in netCDF4 format ({error})"
+            f"damaged or not in netCDF4 format ({error}); if experiments.run left it, remove it, and the "
+            f"run's command writes it again"
         ) from error
     if not ours:
         raise ValueError(f"{path} is a netCDF4 file that pyrobbb did not write; open it with ArviZ itself")

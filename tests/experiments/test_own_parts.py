@@ -287,7 +287,7 @@ def test_a_finished_run_of_other_data_or_code_is_not_taken_for_this_one(tmp_path
     (tmp_path / "gone.csv").rename(tmp_path / "rows.csv")
     code, words = said(*table)
     assert code == 2
-    assert "otherwise remove out, and the same command runs it again" in words
+    assert "to have it run again from its start, remove out" in words
 
     (tmp_path / "my_parts.py").write_text(PARTS)
     own = (

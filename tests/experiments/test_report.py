@@ -250,6 +250,15 @@ def test_the_command_that_repeats_a_run_and_a_page_that_is_made_later(tmp_path, 
     report.main()
     assert str(Path("here", "report.html")) in capsys.readouterr().out
     assert "Weights" in headings(page(tmp_path / "here"))
+    for name, said in {
+        "check.json": "or make it again: python -m experiments.check here$",
+        "provenance.json": "remove it: the page does without$",
+        "posterior.nc": "remove it, and the run's command writes it again$",
+    }.items():
+        (tmp_path / "here" / name).write_text("{")
+        with pytest.raises(ValueError, match=said):
+            report.report(Path("here"))
+        (tmp_path / "here" / name).unlink()
     (tmp_path / "mine.yaml").write_text("defaults: [run, _self_]\nname: mine\n")
     monkeypatch.setattr(sys, "argv", ["run", "mine.yaml", *words[:-1], "folder=there"])
     run_module.main()

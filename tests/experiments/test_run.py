@@ -793,6 +793,7 @@ def test_a_configuration_or_data_that_changed_after_the_training_are_refused(tmp
     for before, after, what in [
         ("sigma: 1.0", "sigma: 2.0", "prior"),
         ("seed: 0", "seed: 4", "other training data"),
+        ("\nseed: 1", "\nseed: 7", "seed 1, this is 7"),
     ]:
         assert text.count(before) == 1
         path.write_text(text.replace(before, after))
