@@ -7,13 +7,14 @@ import torch
 from pyro.distributions import TorchDistribution
 from pyro.infer.autoguide import AutoLowRankMultivariateNormal
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.distributions import constraints
 
 BLOCK = 2**16  # weights: a product of two rows as long as all weights leaves a processor's cache
 
 
 class LowRankNormal(AutoLowRankMultivariateNormal):
-    r"""Pyro's `AutoLowRankMultivariateNormal`, the same family, whose step takes a fraction of the time.
+    r"""Pyro's `AutoLowRankMultivariateNormal`, the same family, whose step takes less time.
 
     .. math::
         q(w \mid \theta) = N(w \mid \mu, S (1 + F^T F) S), \quad S = \mathrm{diag}(\sigma), \quad
@@ -61,7 +62,11 @@ class LowRankMultivariateNormal(TorchDistribution):
         factor: F, of shape (R, D).
     """
 
-    arg_constraints: ClassVar = {"loc": constraints.real_vector, "scale": constraints.positive}
+    arg_constraints: ClassVar = {
+        "loc": constraints.real_vector,
+        "scale": constraints.positive,
+        "factor": constraints.independent(constraints.real, 2),
+    }
     support = constraints.real_vector
     has_rsample = True
 
@@ -93,7 +98,10 @@ class LowRankMultivariateNormal(TorchDistribution):
         return self._drawn[0]
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log density of each vector; of the last draw as it was found with it."""
+        """The log density of each vector; of the last draw as it was found with it, by its noise.
+
+        The latter has its first gradient by the parameters, through the draw too, and none by the draw alone.
+        """
         if self._drawn is not None and value is self._drawn[0]:
             return self._drawn[1]
         u = (value - self.loc) / self.scale
@@ -122,6 +130,7 @@ class _Drawn(torch.autograd.Function):
         return loc + scale * u, -0.5 * (u * v).sum(1) - _log_normalizer(L, scale)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         g, h = gradients[0], gradients[1][:, None]
         scale, factor, eta, u, v, a, L = ctx.saved_tensors

@@ -66,6 +66,14 @@ def test_its_gradients_are_those_of_differences(again: bool) -> None:
     assert torch.autograd.gradcheck(both, parts(requires_grad=True))
 
 
+def test_a_second_derivative_is_refused() -> None:
+    loc, scale, factor = parts(requires_grad=True)
+    found = LowRankMultivariateNormal(loc, scale, factor)
+    (by_factor,) = torch.autograd.grad(found.log_prob(found.rsample()), factor, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable|does not require grad|marked with @once"):
+        by_factor.sum().backward()
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_a_step_is_that_of_pyro_s_guide(together: bool) -> None:
     """One seed gives both the same start and the same draws: the loss and every gradient agree."""

@@ -167,28 +167,36 @@ def rows(results: dict[Place, Result]) -> list[dict[str, Any]]:
             values = [r[name] for r in own.values() if r.get(name) is not None]
             row[name] = fmean(values) if values else None
             row[f"{name}_each"] = values
-        if stopped := [result["stopped"] for result in every.values() if "stopped" in result]:
-            row["stopped"] = stopped
+        row |= _failed({seed: result["stopped"] for seed, result in every.items() if "stopped" in result})
         found.append(row)
     return found
+
+
+def _failed(stopped: Mapping[int, str]) -> dict[str, Any]:
+    """What a row says of seeds without a result, and why."""
+    return {"stopped": [*stopped.values()], "stopped_seeds": [*stopped]}
 
 
 def joined(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows of records made one after another; seeds of one setting, trained alike, are in one row.
 
-    A later run of a seed takes the place of an earlier one, in each number that it has.
+    A later run of a seed takes the place of an earlier one, in each number that it has. A number that an
+    earlier run has of some of its seeds alone is left out.
     """
     alike: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for part in parts:
-        rest = [w for w in part["command"].split() if w.partition("=")[0] not in (*STUDY.parts, *OF_A_RUN)]
+        words = part["command"].split()
+        rest = sorted(word for word in words if word.partition("=")[0] not in (*STUDY.parts, *OF_A_RUN))
         for row in part["rows"]:
             setting = (row.get(name, USUAL.get(name)) for name in Setting._fields)
-            alike.setdefault((*setting, *(row.get(name) for name in LENGTHS), *rest), []).append(row)
+            alike.setdefault((*setting, *rest), []).append(row)
     return [same[0] if len(same) == 1 else _together(same) for same in alike.values()]
 
 
 def _together(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    found = {**same[-1], "seeds": sorted({seed for row in same for seed in row["seeds"]})}
+    seeds = sorted({seed for row in same for seed in row["seeds"]})
+    found = {**same[-1], "seeds": seeds, **_failed({})}
+    found |= {name: next((row[name] for row in reversed(same) if row.get(name)), None) for name in LENGTHS}
     for name in (*SHOWN, "validation_error"):
         of_seed: dict[int, float] = {}
         for row in same:
@@ -197,8 +205,9 @@ def _together(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 of_seed |= dict(zip(row["seeds"], each, strict=True))
         values = [of_seed[seed] for seed in sorted(of_seed)]
         found |= {name: fmean(values) if values else None, f"{name}_each": values}
-    stopped = [why for row in same for why in row.get("stopped", ())]
-    return found | {"stopped": stopped} if stopped else found
+    each = [(row.get("stopped_seeds", ()), row.get("stopped", ())) for row in same]
+    stopped = {seed: why for seeds, reasons in each for seed, why in zip(seeds, reasons, strict=True)}
+    return found | _failed({seed: why for seed, why in stopped.items() if seed not in found["seeds"]})
 
 
 def report(record: Mapping[str, Any]) -> str:

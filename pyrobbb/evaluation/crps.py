@@ -57,7 +57,7 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
     means, variances = (part.T for part in draws.chunk(2, 1))
     rows, flat = max(1, int(megabytes * 2**20 / (8 * len(draws) ** 2))), y.double().flatten()
     found = [
-        _scores(m, v, counts / counts.sum(), at)
+        _scores(m, v, counts.double() / counts.sum(), at)
         for m, v, at in zip(means.split(rows), variances.split(rows), flat.split(rows), strict=True)
     ]
     return torch.cat(found).reshape(y.shape)
@@ -65,7 +65,6 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
 
 def _scores(means: Tensor, variances: Tensor, shares: Tensor, y: Tensor) -> Tensor:
     """Of targets `(M,)` and components `(M, S)` with these shares of the mixture."""
-    shares = shares.to(means)
     apart = _absolute(y[:, None] - means, variances) @ shares
     s, t = torch.triu_indices(len(shares), len(shares), 1, device=means.device)  # t, s is the same pair
     pairs = _absolute(means[:, s] - means[:, t], variances[:, s] + variances[:, t]) @ (shares[s] * shares[t])

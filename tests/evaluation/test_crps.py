@@ -25,11 +25,12 @@ def test_it_is_the_integral_of_the_squared_distance_of_distribution_functions():
     def squared(z: float) -> float:
         return float((norm.cdf((z - means) / sds).mean() - (z >= y)) ** 2)
 
-    expected = quad(squared, -20, y, limit=200)[0] + quad(squared, y, 25, limit=200, points=[4.0])[0]
+    exactly = {"limit": 200, "epsabs": 1e-12, "epsrel": 1e-12}
+    expected = quad(squared, -20, y, **exactly)[0] + quad(squared, y, 25, points=[4.0], **exactly)[0]
     part = dist.Normal(torch.tensor(means)[:, None, None], torch.tensor(sds)[:, None, None])
     found = crps(prediction(part), torch.tensor([[y]]))
     assert found.shape == (1, 1)
-    assert float(found) == pytest.approx(expected, rel=1e-6)
+    assert float(found) == pytest.approx(expected, rel=1e-9)
 
 
 def test_one_normal_has_the_known_score_and_a_narrow_one_the_absolute_error():

@@ -58,6 +58,9 @@ def test_seeds_that_were_run_apart_are_in_one_row_if_they_were_trained_alike() -
     assert (together["seeds"], together["free_energy_each"]) == ([1, 2, 3], [3.0, 1.0, 1.0])
     assert together["free_energy"] == pytest.approx(5 / 3)
     assert (together["trivial_free_energy"], together["trivial_free_energy_each"]) == (2.0, [2.0, 2.0])
+    failed = {(Setting("2x400", "ard"), seed): {"stopped": f"{seed} failed"} for seed in (3, 4)}
+    (together,) = joined([{**first, "rows": rows(failed)}, again])
+    assert (together["seeds"], together["stopped"], together["epochs"]) == ([2, 3], ["4 failed"], 40)
 
 
 def test_a_failed_point_is_left_out_and_a_rank_correlation_needs_ten() -> None:
