@@ -70,7 +70,7 @@ def test_a_second_derivative_is_refused() -> None:
     loc, scale, factor = parts(requires_grad=True)
     found = LowRankMultivariateNormal(loc, scale, factor)
     (by_factor,) = torch.autograd.grad(found.log_prob(found.rsample()), factor, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable|does not require grad|marked with @once"):
+    with pytest.raises(RuntimeError, match="does not require grad"):
         by_factor.sum().backward()
 
 
