@@ -28,7 +28,7 @@ def test_it_is_the_integral_of_the_squared_distance_of_distribution_functions():
     exactly = {"limit": 200, "epsabs": 1e-12, "epsrel": 1e-12}
     expected = quad(squared, -20, y, **exactly)[0] + quad(squared, y, 25, points=[4.0], **exactly)[0]
     part = dist.Normal(torch.tensor(means)[:, None, None], torch.tensor(sds)[:, None, None])
-    found = crps(prediction(part), torch.tensor([[y]]))
+    found = crps(prediction(part), torch.tensor([[y]], dtype=torch.float64))
     assert found.shape == (1, 1)
     assert float(found) == pytest.approx(expected, rel=1e-9)
 
