@@ -205,8 +205,9 @@ def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tenso
         output = functional_call(network, dict(weights), (x,), tie_weights=False) if weights else network(x)
     if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        advice = "" if isinstance(output, Tensor) else ": return one tensor, with all outputs side by side"
         raise ValueError(
-            f"the network must map (B, *features) to (B, *grid, width), got {what} for B={len(x)}"
+            f"the network must map (B, *features) to (B, *grid, width), got {what} for B={len(x)}{advice}"
         )
     if output.requires_grad and not torch.is_grad_enabled() and not wrapped(output):
         return output.detach()  # of a network that takes a gradient itself

@@ -334,7 +334,7 @@ MODEL_CASES: list[Case] = [
     (
         "a tuple for an output",
         lambda: train(net=nn.LSTM(3, 3)),
-        "must map (B, *features) to (B, *grid, width), got tuple",
+        "must map (B, *features) to (B, *grid, width), got tuple for B=1: return one tensor",
     ),
     (
         "odd output for mean and noise",
