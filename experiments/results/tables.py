@@ -26,7 +26,7 @@ BOUNDS = ("bound_paths", "bound_ranks", "bound_ranks_wide", "bound_ranks_widths"
 RECIPES = ("recipes", "recipes_wide", "recipes_long", "recipes_whole")
 SCOREBOARDS = (
     "eight_tables", "four_tables", "twenty_splits", "second_table", "deep_table", "concrete_table",
-    "concrete_two_layers", "gap_table", "concrete_normal", "noise_table", "long_detection",
+    "concrete_two_layers", "gap_table", "gap_splits", "concrete_normal", "noise_table", "long_detection",
     "long_conv_detection", "conv_detection",
 )  # fmt: skip
 
