@@ -80,8 +80,15 @@ TABLE = [
     for j, guide in enumerate(GUIDES)
 ]
 TABLE += [  # a sixth likelihood, with every prior, guide and share
-    (prior, list(GUIDES)[i % len(GUIDES)], "normal_mixture", list(SHARES)[i % 5], 1 + i % 2, i % 3 == 0)
-    for i, prior in enumerate(PRIORS)
+    (
+        list(PRIORS)[i % len(PRIORS)],
+        list(GUIDES)[i % len(GUIDES)],
+        "normal_mixture",
+        list(SHARES)[i % 5],
+        1 + i % 2,
+        i % 3 == 0,
+    )
+    for i in range(max(len(PRIORS), len(GUIDES)))
 ]
 
 

@@ -181,7 +181,7 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows of records made one after another; seeds of one setting, trained alike, are in one row.
 
     A later run of a seed takes the place of an earlier one, in each number that it has. A number that an
-    earlier run has of some of its seeds alone is left out.
+    earlier run has of some of its seeds alone is left out, and so is a setting of which no seed ended.
     """
     alike: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for part in parts:
@@ -190,7 +190,8 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for row in part["rows"]:
             setting = (row.get(name, USUAL.get(name)) for name in Setting._fields)
             alike.setdefault((*setting, *rest), []).append(row)
-    return [same[0] if len(same) == 1 else _together(same) for same in alike.values()]
+    found = (same[0] if len(same) == 1 else _together(same) for same in alike.values())
+    return [row for row in found if row["seeds"]]
 
 
 def _together(same: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -266,7 +266,7 @@ def test_a_cell_of_other_data_is_refused(tmp_path, monkeypatch):
         return data
 
     monkeypatch.setattr(Blobs, "load", other)
-    with pytest.raises(ConfigError, match=r"was made with other training data .*and the same command runs"):
+    with pytest.raises(ConfigError, match=r"was made with other training data .*; to have it run again"):
         table1.main(part)
 
 
