@@ -74,7 +74,7 @@ def report(folder: Path | str, trust: bool = False) -> str:
     read_metrics(folder)  # which says what is wrong with them
     check = shlex.join(["python", "-m", "experiments.check", str(folder), *own])
     made = read_json(folder / "provenance.json", "remove it: the page does without")
-    read_json(folder / "check.json", f"remove it, or make it again: {check}")
+    read_json(folder / "check.json", f"remove it, or make it again: {check}")  # `run_page` names no remedy
     page = run_page(
         folder,
         About(

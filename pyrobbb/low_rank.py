@@ -1,4 +1,4 @@
-"""A guide whose weights covary by a few common factors, with one pass over these for the gradient."""
+"""A guide whose weights covary by a few common factors, with the gradient of a draw written out."""
 
 import math
 from typing import Any, ClassVar
@@ -20,8 +20,8 @@ class LowRankNormal(AutoLowRankMultivariateNormal):
         q(w \mid \theta) = N(w \mid \mu, S (1 + F^T F) S), \quad S = \mathrm{diag}(\sigma), \quad
             F \in \mathbb{R}^{R \times D}
 
-    Pyro's program passes over the factor of D weights a dozen times for a step and its gradient. Here a draw
-    and its density come together, and their gradient is written out (`_Drawn`).
+    A draw and its density come together, and their gradient is written out (`_Drawn`), in fewer passes over
+    the factor than Pyro's program takes.
 
     Args:
         model: A Pyro model.
@@ -104,10 +104,9 @@ class LowRankMultivariateNormal(TorchDistribution):
         """
         if self._drawn is not None and value is self._drawn[0]:
             return self._drawn[1]
-        u = (value - self.loc) / self.scale
-        L, a = _solved(self.factor, u.reshape(-1, u.shape[-1]))
-        squares = (u * (u - (a @ self.factor).reshape(u.shape))).sum(-1)
-        return -0.5 * squares - _log_normalizer(L, self.scale)
+        u = ((value - self.loc) / self.scale).reshape(-1, value.shape[-1])
+        L, _, v = _solved(self.factor, u)
+        return _log_q(L, u, v, self.scale).reshape(value.shape[:-1])
 
 
 class _Drawn(torch.autograd.Function):
@@ -124,10 +123,9 @@ class _Drawn(torch.autograd.Function):
     def forward(ctx: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
         loc, scale, factor, eta, epsilon = given
         u = torch.addmm(epsilon, eta, factor)
-        L, a = _solved(factor, u)
-        v = torch.addmm(u, a, factor, alpha=-1)
+        L, a, v = _solved(factor, u)
         ctx.save_for_backward(scale, factor, eta, u, v, a, L)
-        return loc + scale * u, -0.5 * (u * v).sum(1) - _log_normalizer(L, scale)
+        return loc + scale * u, _log_q(L, u, v, scale)
 
     @staticmethod
     @once_differentiable
@@ -141,12 +139,15 @@ class _Drawn(torch.autograd.Function):
         return g.sum(0), by_scale, by_factor, None, None
 
 
-def _solved(factor: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The Cholesky factor of C (R, R), and a for each row of u."""
+def _solved(factor: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The Cholesky factor of C (R, R), and for each row of u its a and v, as in `_Drawn`."""
     C = torch.stack([block @ block.mT for block in factor.split(BLOCK, 1)]).sum(0)
     L = torch.linalg.cholesky(C + torch.eye(len(C), dtype=C.dtype, device=C.device))
-    return L, torch.cholesky_solve(factor @ u.mT, L).mT
+    a = torch.cholesky_solve(factor @ u.mT, L).mT
+    return L, a, torch.addmm(u, a, factor, alpha=-1)
 
 
-def _log_normalizer(L: Tensor, scale: Tensor) -> Tensor:
-    return L.diagonal().log().sum() + scale.log().sum() + len(scale) / 2 * math.log(2 * math.pi)
+def _log_q(L: Tensor, u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
+    """Of each row of u."""
+    constant = L.diagonal().log().sum() + scale.log().sum() + len(scale) / 2 * math.log(2 * math.pi)
+    return -0.5 * (u * v).sum(1) - constant

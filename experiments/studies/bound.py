@@ -195,8 +195,7 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _together(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    seeds = sorted({seed for row in same for seed in row["seeds"]})
-    found = {**same[-1], "seeds": seeds, **_failed({})}
+    found = {**same[-1], "seeds": sorted({seed for row in same for seed in row["seeds"]})}
     found |= {name: next((row[name] for row in reversed(same) if row.get(name)), None) for name in LENGTHS}
     for name in (*SHOWN, "validation_error"):
         of_seed: dict[int, float] = {}
@@ -206,8 +205,9 @@ def _together(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 of_seed |= dict(zip(row["seeds"], each, strict=True))
         values = [of_seed[seed] for seed in sorted(of_seed)]
         found |= {name: fmean(values) if values else None, f"{name}_each": values}
-    each = [(row.get("stopped_seeds", ()), row.get("stopped", ())) for row in same]
-    stopped = {seed: why for seeds, reasons in each for seed, why in zip(seeds, reasons, strict=True)}
+    stopped: dict[int, str] = {}
+    for row in same:
+        stopped |= dict(zip(row.get("stopped_seeds", ()), row.get("stopped", ()), strict=True))
     return found | _failed({seed: why for seed, why in stopped.items() if seed not in found["seeds"]})
 
 

@@ -55,9 +55,10 @@ def crps(prediction: ValuePrediction, y: Tensor, *, megabytes: float = 64.0) -> 
         torch.stack([means, variances], 1).flatten(1).unique_consecutive(dim=0, return_counts=True)
     )
     means, variances = (part.T for part in draws.chunk(2, 1))
-    rows, flat = max(1, int(megabytes * 2**20 / (8 * len(draws) ** 2))), y.double().flatten()
+    shares, flat = counts.double() / counts.sum(), y.double().flatten()
+    rows = max(1, int(megabytes * 2**20 / (8 * len(draws) ** 2)))
     found = [
-        _scores(m, v, counts.double() / counts.sum(), at)
+        _scores(m, v, shares, at)
         for m, v, at in zip(means.split(rows), variances.split(rows), flat.split(rows), strict=True)
     ]
     return torch.cat(found).reshape(y.shape)
