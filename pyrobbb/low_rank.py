@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributions import constraints
 
+from pyrobbb._support.device import in_full
+
 BLOCK = 2**16  # weights: a product of two rows as long as all weights leaves a processor's cache
 
 
@@ -72,7 +74,7 @@ class LowRankMultivariateNormal(TorchDistribution):
 
     def __init__(self, loc: Tensor, scale: Tensor, factor: Tensor) -> None:
         self.loc, self.scale, self.factor = loc, scale, factor
-        self._drawn: tuple[Tensor, Tensor] | None = None  # the last draw and its density
+        self._drawn: tuple[Tensor, int, Tensor] | None = None  # the last draw, its version, its density
         super().__init__(torch.Size(), loc.shape)
 
     @property
@@ -90,23 +92,28 @@ class LowRankMultivariateNormal(TorchDistribution):
         R, D = self.factor.shape
         options: dict[str, Any] = {"dtype": self.loc.dtype, "device": self.loc.device}
         eta, epsilon = (torch.randn(*sample_shape, size, **options) for size in (R, D))
-        if not torch.is_grad_enabled():
-            return self.loc + self.scale * (epsilon + eta @ self.factor)
-        flat = eta.reshape(-1, R), epsilon.reshape(-1, D)
-        w, log_q = _Drawn.apply(self.loc, self.scale, self.factor, *flat)
-        self._drawn = w.reshape(epsilon.shape), log_q.reshape(sample_shape)
-        return self._drawn[0]
+        with in_full(self.loc):
+            if not torch.is_grad_enabled():
+                return self.loc + self.scale * (epsilon + eta @ self.factor)
+            flat = eta.reshape(-1, R), epsilon.reshape(-1, D)
+            w, log_q = _Drawn.apply(self.loc, self.scale, self.factor, *flat)
+        w = w.reshape(epsilon.shape)
+        self._drawn = w, w._version, log_q.reshape(sample_shape)
+        return w
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log density of each vector; of the last draw as it was found with it, by its noise.
 
         The latter has its first gradient by the parameters, through the draw too, and none by the draw alone.
         """
-        if self._drawn is not None and value is self._drawn[0]:
-            return self._drawn[1]
-        u = ((value - self.loc) / self.scale).reshape(-1, value.shape[-1])
-        L, _, v = _solved(self.factor, u)
-        return _log_q(L, u, v, self.scale).reshape(value.shape[:-1])
+        if self._drawn is not None:
+            drawn, version, log_q = self._drawn
+            if value is drawn and value._version == version:  # not changed in place since
+                return log_q
+        with in_full(self.loc):
+            u = ((value - self.loc) / self.scale).reshape(-1, value.shape[-1])
+            L, _, v = _solved(self.factor, u)
+            return _log_q(L, u, v, self.scale).reshape(value.shape[:-1])
 
 
 class _Drawn(torch.autograd.Function):
@@ -134,8 +141,9 @@ class _Drawn(torch.autograd.Function):
         scale, factor, eta, u, v, a, L = ctx.saved_tensors
         by_u = scale * g - h * v
         by_scale = (g * u).sum(0) - h.sum() / scale
-        by_factor = torch.cat([eta, h * a]).mT @ torch.cat([by_u, v])
-        by_factor = torch.addmm(by_factor, -h.sum() * torch.cholesky_inverse(L), factor)
+        with in_full(scale):
+            by_factor = torch.cat([eta, h * a]).mT @ torch.cat([by_u, v])
+            by_factor = torch.addmm(by_factor, -h.sum() * torch.cholesky_inverse(L), factor)
         return g.sum(0), by_scale, by_factor, None, None
 
 

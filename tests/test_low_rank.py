@@ -91,6 +91,29 @@ def test_a_step_is_that_of_pyro_s_guide(together: bool) -> None:
     torch.testing.assert_close(own_grads, grads | {"cov_factor": grads["cov_factor"].mT})
 
 
+def test_a_draw_changed_in_place_has_the_density_of_what_it_became() -> None:
+    posterior = LowRankMultivariateNormal(*parts(requires_grad=True))
+    w = posterior.rsample()
+    before = posterior.log_prob(w)
+    w.detach().add_(0.5)
+    torch.testing.assert_close(posterior.log_prob(w), posterior.log_prob(w.clone()))
+    assert not torch.equal(posterior.log_prob(w), before)
+
+
+def test_its_density_and_gradients_are_the_same_under_autocast() -> None:
+    found = []
+    for enabled in (False, True):
+        parameters = [part.detach().float().requires_grad_() for part in parts()]
+        with isolated(1), torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            posterior = LowRankMultivariateNormal(*parameters)
+            w = posterior.rsample()
+            log_q = posterior.log_prob(w)
+            log_q.backward()
+        found.append([w, log_q, posterior.log_prob(w.clone()), *(p.grad for p in parameters)])
+    for plain, cast in zip(*found, strict=True):
+        torch.testing.assert_close(cast, plain)
+
+
 def test_its_moments_are_those_of_pyro_s_guide() -> None:
     pairs = [made(make, scale=1.0) for make in (AutoLowRankMultivariateNormal, LowRankNormal)]
     torch.testing.assert_close(*(moments(pair) for pair in pairs))

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from pyrobbb._support import text
 
@@ -78,3 +79,8 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def in_full(like: Tensor) -> torch.autocast:
+    """In the precision of a tensor, whatever the caller's autocast."""
+    return torch.autocast(like.device.type, enabled=False)

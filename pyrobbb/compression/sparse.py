@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.copies import own_copy
+from pyrobbb._support.device import in_full
 from pyrobbb._support.files import replacing
 
 ROWS = 128  # inputs at a time: more fall out of the cache, and CSR loses its gain
@@ -44,7 +45,7 @@ class SparseLinear(nn.Module):
         """The layer's output `(*, out)` for `x` of `(*, in)`."""
         weight = self._csr()
         inputs = x.reshape(-1, x.shape[-1]).T.to(weight.dtype)
-        with torch.autocast(x.device.type, enabled=False):  # torch lacks the product in half precision
+        with in_full(x):  # torch lacks the product in half precision
             output = torch.cat([weight @ block.contiguous() for block in inputs.split(ROWS, dim=1)], dim=1)
         bias = self.bias
         if isinstance(bias, Tensor):

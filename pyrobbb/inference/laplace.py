@@ -44,6 +44,7 @@ from torch.utils.data import Dataset as TorchDataset
 from pyrobbb._support import checks, text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy
+from pyrobbb._support.device import in_full
 from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.flat import split
 from pyrobbb._support.model_inputs import check_rows
@@ -152,7 +153,7 @@ class LaplaceGuide(FlatGuide):
         modes = {name: one.loc for name, one in priors.items()}
         weights |= model.with_padding({name: weights[name] for name in self.names}, modes)
         away = torch.cat([(weights[name] - one.loc).flatten() for name, one in priors.items()]).double()
-        with evaluating(model), _in_full(self.loc):
+        with evaluating(model), in_full(self.loc):
             mode = Mode(model, weights, self.names, data)
             self.curvature.fit(mode, precision)
             score, slope = log_likelihood_and_slope(mode)
@@ -226,7 +227,7 @@ class LaplaceGuide(FlatGuide):
         """The mode, plus a deviation once the curvature is known."""
         if not bool(self.fitted):
             return self.loc
-        with _in_full(self.loc):
+        with in_full(self.loc):
             return self.loc.index_add(0, self.where, self.curvature.draw())
 
     def loc_and_scale(self) -> tuple[Weights, Weights]:
@@ -406,11 +407,6 @@ def linearised(model: BayesianNetwork, centre: Weights, names: Sequence[str]) ->
 
     object.__setattr__(view, "apply_network", apply_network)
     return view
-
-
-def _in_full(like: Tensor) -> torch.autocast:
-    """In the precision of the weights, whatever the caller's autocast."""
-    return torch.autocast(like.device.type, enabled=False)
 
 
 @contextmanager
