@@ -47,7 +47,8 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         raise ConfigError(
             f"{folder} has no posterior.nc: the run is not finished, or has no Bayesian weights"
         )
-    metrics, data = read_metrics(folder), arviz_io.load(folder / "posterior.nc")
+    metrics = read_metrics(folder)
+    data = arviz_io.load(folder / "posterior.nc", metrics.get("posterior_sha256"))
     which, drawn = of_chain(metrics), dict[str, Figure]()
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values

@@ -280,11 +280,12 @@ class Result:
         for left in ("check.json", "pruning/*.json", "pruning/*.png", "pruning/*.npz"):
             for stale in folder.glob(left):
                 stale.unlink()
+        digest = dict[str, str]()
         if self.posterior.model.sites:
             kept: dict[str, Any] = {"weights": run.export_weights, "observations": run.observations}
             tree = arviz_export.to_arviz(self.posterior, self.data, draws=run.draws, seed=run.seed, **kept)
-            arviz_io.save(tree, folder / "posterior.nc")
-        write_json(folder / "metrics.json", self.metrics, indent=2)
+            digest = {"posterior_sha256": arviz_io.save(tree, folder / "posterior.nc")}
+        write_json(folder / "metrics.json", self.metrics | digest, indent=2)
 
 
 def evaluate(posterior: Posterior, part: Split, *, draws: int, seed: int = 0) -> dict[str, float]:

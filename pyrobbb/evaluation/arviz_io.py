@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import file_digest, sha256
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -81,10 +82,13 @@ def to_arviz(
     return _container(datasets, {**(attrs or {}), "inference_library": LIBRARY, "version": __version__})
 
 
-def save(data: Any, path: Path | str) -> None:
+def save(data: Any, path: Path | str) -> str:
     """Write an `InferenceData` or `DataTree` to `path` as netCDF4, whole or not at all.
 
     The file is built in memory, because HDF5 crashes the whole process when a disk is full.
+
+    Returns:
+        The SHA-256 of its bytes, for `load`.
 
     Raises:
         OSError: It cannot be written; an existing file stays.
@@ -101,22 +105,27 @@ def save(data: Any, path: Path | str) -> None:
             dataset.dump_to_store(H5NetCDFStore(file.create_group(group)), encoding=packed)
     with replacing(path) as temporary, temporary.open("wb") as file, memory.getbuffer() as content:
         file.write(content)
+        return sha256(content).hexdigest()
 
 
-def load(path: Path | str) -> Any:
+def load(path: Path | str, checksum: str | None = None) -> Any:
     """Read a file written by `save`, under either ArviZ, into memory.
+
+    Args:
+        path: The file.
+        checksum: What `save` returned.
 
     Returns:
         `arviz.InferenceData` (ArviZ 0.x) or `xarray.DataTree` (ArviZ 1.x); the file is closed again.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is truncated, was not written by `save`, or is damaged where it has checksums:
-            variables of less than 8 kB have none.
+        ValueError: The file is truncated, was not written by `save`, or is not the one of that checksum;
+            without one, damage to a variable of less than 8 kB goes unnoticed.
     """
     path = Path(path)
-    with path.open("rb"):  # missing, a folder, not permitted: Python's own message is the clearest
-        pass
+    with path.open("rb") as opened:  # missing, a folder, not permitted: Python's own message is the clearest
+        found = checksum and file_digest(opened, "sha256").hexdigest()
     try:
         with h5py.File(path, mode="r") as file:
             ours = file.attrs.get("inference_library") == LIBRARY
@@ -131,6 +140,11 @@ def load(path: Path | str) -> Any:
         ) from error
     if not ours:
         raise ValueError(f"{path} is a netCDF4 file that pyrobbb did not write; open it with ArviZ itself")
+    if found != checksum:
+        raise ValueError(
+            f"{path} is not the file that this run wrote: it is another run's, or was changed; keep what you "
+            f"want of it under another name and remove it, and the run's command writes its own again"
+        )
     return _container(datasets, attrs)
 
 

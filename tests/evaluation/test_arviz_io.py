@@ -235,6 +235,20 @@ def test_a_cut_file_is_named(tmp_path, share):
         arviz_io.load(path)
 
 
+def test_with_its_checksum_a_file_is_the_one_that_was_saved(tmp_path):
+    """Another fit's is refused, and so is one changed byte where HDF5 has no checksum."""
+    path = tmp_path / "posterior.nc"
+    made = example()
+    checksum = arviz_io.save(arviz_io.to_arviz(**made), path)
+    arviz_io.load(path, checksum)
+    whole = path.read_bytes()
+    place = whole.index(made["groups"]["observed_data"]["y"].tobytes())
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    arviz_io.load(path)
+    with pytest.raises(ValueError, match=r"posterior\.nc is not the file that this run wrote"):
+        arviz_io.load(path, checksum)
+
+
 def test_damaged_and_foreign_files_are_named(tmp_path):
     whole = bytearray((DATA / "posterior_1.nc").read_bytes())
     whole[200:-200] = b"\x55" * (len(whole) - 400)

@@ -260,10 +260,14 @@ def test_the_command_that_repeats_a_run_and_a_page_that_is_made_later(tmp_path, 
             report.report(Path("here"))
         (tmp_path / "here" / name).unlink()
     (tmp_path / "mine.yaml").write_text("defaults: [run, _self_]\nname: mine\n")
-    monkeypatch.setattr(sys, "argv", ["run", "mine.yaml", *words[:-1], "folder=there"])
+    monkeypatch.setattr(sys, "argv", ["run", "mine.yaml", *words[:-1], "seed=2", "folder=there"])
     run_module.main()
     said = json.loads((tmp_path / "there" / "provenance.json").read_text())["command"]
     assert f"python -m experiments.run {tmp_path / 'mine.yaml'} data=blobs" in said
+    shutil.copy(tmp_path / "there" / "posterior.nc", tmp_path / "here" / "posterior.nc")
+    for read in (report.report, analyse.figures, recorded):
+        with pytest.raises(ValueError, match=r"here/posterior\.nc is not the file that this run wrote"):
+            read(Path("here"))
 
 
 class Images:
