@@ -364,9 +364,15 @@ class ValuePrediction(Prediction):
         """The root of the mean squared error."""
         return mean**0.5
 
-    def rmse(self, y: Any) -> Tensor:
-        """Root mean squared error of each target by itself, in its own units, shape `(*K)`."""
-        return self._squares(y).mean(0).sqrt()
+    def rmse(self, y: Any, weights: Any = None) -> Tensor:
+        """Root mean squared error of each target by itself, in its own units, shape `(*K)`.
+
+        With `weights` each row as often as it counts.
+        """
+        squares = self._squares(y)
+        counts = row_weights("weights", weights, squares)
+        there = counts > 0  # where it is not, y may be missing
+        return (torch.tensordot(counts[there], squares[there], 1) / counts.sum()).sqrt()
 
     def metrics(self, y: Any, weights: Any = None) -> dict[str, float]:
         """Root mean squared error, in units of y, and NLL in nats per row, each as often as it counts.

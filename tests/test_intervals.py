@@ -213,6 +213,8 @@ def test_each_of_several_targets_has_an_error_in_its_own_units() -> None:
     found = ValuePrediction.of([distribution], y, lambda distribution, y: y)
     assert found.rmse(y).tolist() == pytest.approx([1.0, math.sqrt(12.5e6)])
     assert found.metrics(y)["rmse"] == pytest.approx(float(found.rmse(y).square().mean().sqrt()))
+    y = torch.tensor([[1.0, 3000.0], [math.nan, math.nan]])
+    assert found.rmse(y, [2, 0]).tolist() == [1.0, 3000.0]
 
 
 @pytest.mark.parametrize("level", [-0.1, 1.1, math.nan])

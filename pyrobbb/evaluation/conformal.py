@@ -15,7 +15,7 @@ which prior, are not unseen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import Any
 
@@ -23,30 +23,35 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support import checks
+from pyrobbb.data.arrays import row_weights
 from pyrobbb.predictive import ClassPrediction, Prediction, ValuePrediction
 
 SCORES = ("aps", "lac")
 
 
-def calibrate(prediction: Prediction, y: Any, *, score: str = "aps") -> ConformalIntervals | ConformalSets:
+def calibrate(
+    prediction: Prediction, y: Any, weights: Any = None, *, score: str = "aps"
+) -> ConformalIntervals | ConformalSets:
     """Intervals for values, sets for class labels, from rows that the fit has not seen.
 
     Args:
         prediction: What the posterior predicts for these n rows.
         y: Their targets, as `predict` takes them.
+        weights: How often each row counts, `(n,)`; n is then their sum, and a row of weight 0 is left out.
         score: Of class labels: "aps", the probability of the classes that are at least as likely as y, whose
             sets adapt to how hard a row is (Romano et al. 2020, without randomisation) and always hold the
             likeliest class, or all that tie for it; or "lac", 1 - p(y | x), whose sets are the smallest on
             average and may be empty (Sadinle et al. 2019).
 
     Raises:
-        ValueError: The targets do not fit the prediction.
+        ValueError: The targets or the weights do not fit the prediction.
     """
     checks.one_of("score", score, SCORES)
     if isinstance(prediction, ValuePrediction):
         centre, scale = _centre_and_scale(prediction)
         y = prediction.targets(y).to(centre).reshape(centre.shape)
-        return ConformalIntervals(_finite((y - centre).abs() / scale))
+        scores, counts = _sorted((y - centre).abs() / scale, weights)
+        return ConformalIntervals(scores, counts=counts)
     if not isinstance(prediction, ClassPrediction) or prediction.probs.dim() != 2:
         raise ValueError("conformal sets are for one class label in each row")
     y = prediction.labels(y)
@@ -54,14 +59,19 @@ def calibrate(prediction: Prediction, y: Any, *, score: str = "aps") -> Conforma
         raise ValueError(f"y has the shape {tuple(y.shape)}, but {len(prediction.probs)} rows were predicted")
     of_classes = _class_scores(prediction.probs, score)
     labels = y.long().to(of_classes.device)[:, None]
-    return ConformalSets(_finite(of_classes.gather(1, labels)), score, of_classes.shape[1])
+    scores, counts = _sorted(of_classes.gather(1, labels), weights)
+    return ConformalSets(scores, score, of_classes.shape[1], counts=counts)
 
 
 @dataclass(frozen=True)
 class _Calibrated:
-    """The scores of n calibration rows, `(n, K)` for K outputs, each in ascending order."""
+    """The scores of calibration rows, `(rows, K)` for K outputs, each in ascending order.
+
+    Beside each score lies how often its row counts; without `counts`, once.
+    """
 
     scores: Tensor
+    counts: Tensor | None = field(default=None, kw_only=True)
 
     def quantile(self, level: float) -> Tensor:
         """The ceil((n + 1) level)-th smallest score of each output, `(K,)`.
@@ -69,15 +79,18 @@ class _Calibrated:
         Raises:
             ValueError: There is no such score among n: only the whole line, or all classes, cover so often.
         """
-        n = len(self.scores)
+        counts = torch.ones_like(self.scores) if self.counts is None else self.counts
+        reached = counts.double().cumsum(0)  # how many scores are at most each
+        n = float(reached[-1, 0])
         rank = max(1, ceil(_exact((n + 1) * checks.share("level", level))))
-        if rank > n:
+        if rank > _exact(n):
             least = ceil(_exact(level / (1 - level)))
             raise ValueError(
-                f"a level of {level:g} needs at least {least} calibration rows, got {n}: hold more rows "
+                f"a level of {level:g} needs at least {least} calibration rows, got {n:g}: hold more rows "
                 f"back, or ask for at most {floor(1e4 * n / (n + 1)) / 1e4:g}"
             )
-        return self.scores[rank - 1]
+        place = (reached < rank - 1e-9).sum(0, keepdim=True)  # the sum of many fractions is rounded
+        return self.scores.gather(0, place)[0]
 
 
 @dataclass(frozen=True)
@@ -152,11 +165,16 @@ def _centre_and_scale(prediction: ValuePrediction) -> tuple[Tensor, Tensor]:
     return centre.reshape(len(centre), -1), scale.reshape(len(scale), -1)
 
 
-def _finite(scores: Tensor) -> Tensor:
-    if not bool(scores.isfinite().all()):
-        row = int((~scores.isfinite()).any(dim=1).nonzero()[0])
+def _sorted(scores: Tensor, weights: Any) -> tuple[Tensor, Tensor]:
+    """The scores of the rows that count, in ascending order, and beside each how often it does."""
+    counts = row_weights("weights", weights, scores.double())[:, None].expand(scores.shape)
+    lost = ~scores.isfinite() & (counts > 0)
+    if bool(lost.any()):
+        row = int(lost.any(dim=1).nonzero()[0])
         raise ValueError(f"row {row} has no finite score: check y and the prediction there")
-    return scores.sort(dim=0).values
+    there = counts[:, 0] > 0
+    found = scores[there].sort(dim=0)
+    return found.values, counts[there].gather(0, found.indices)
 
 
 def _exact(value: float) -> float:

@@ -72,8 +72,8 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
         them, as in a trained network; latent variables of the likelihood; those of the prior that are a
         `PyroSample`, depend on one another or are not scales of normals about 0; a prior that is not a
         product of univariate distributions on the real line, or differs from weight to weight; a network of
-        which no single parameter tensor holds back the input; half precision, in which the search fails; or
-        no finite value found.
+        which no single parameter tensor holds back the input; whole numbers as inputs, alike in every row
+        read; half precision, in which the search fails; or no finite value found.
     """
     if model.dtype.itemsize < 4:
         return None
@@ -156,6 +156,7 @@ class _Search:
         self.scales = {name: own for name, own in given.items() if own}
         order = torch.randperm(len(train))  # data may be sorted by class
         self.few = train.take(order[:ROWS]).to(model.device)
+        self.probes = _differing(self.few.x)
         self.y, self.counts = self.few.y, self.few.counts
         if isinstance(train, Split):
             rows = order[: max(ROWS, TARGETS // self._probe("")[0].numel())]
@@ -247,10 +248,12 @@ class _Search:
         """The network's output at weights that have nothing to do with the prior, one site being zero."""
         weights = {name: self.sites[name].like + 0.1 * self.noise[0][name] for name in self.model.sites}
         weights = {name: w * (name != silent) for name, w in weights.items()}
-        return self.model.apply_network(weights, self.few.x)
+        return self.model.apply_network(weights, self.probes)
 
     def _gate(self) -> str | None:
         """The last site without which the output does not depend on x; "" for a point estimate, now zero."""
+        if bool((self.probes == self.probes[:1]).all()):
+            return None
         for _, point in reversed(list(self.model.network.named_parameters())):
             before = point.clone()
             point.zero_()
@@ -378,6 +381,13 @@ def _unit(name: str) -> str:
 def _error(draws: list[float]) -> float:
     """The standard error of their mean; NaN if one is not finite."""
     return float(torch.tensor(draws).std()) / math.sqrt(len(draws))
+
+
+def _differing(x: Tensor) -> Tensor:
+    """Inputs that show whether an output depends on them, which rows that are alike do not."""
+    if not x.is_floating_point() or bool((x != x[:1]).any()):
+        return x
+    return x[:1] + torch.randn(ROWS, *x.shape[1:], dtype=x.dtype, device=x.device)
 
 
 def _constant(output: Tensor) -> bool:

@@ -130,6 +130,25 @@ def test_several_outputs_are_calibrated_each_by_itself():
         calibrate(prediction, y).interval(values(torch.zeros(1, 1), torch.ones(1, 1)))
 
 
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
+def test_rows_count_as_often_as_their_weights_say(level):
+    """As repeated rows do; one of weight 0 is left out, whatever its target."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(30, 2, generator=generator)
+    counts = torch.randint(0, 4, (30,), generator=generator)
+    repeated, y[counts == 0] = y.repeat_interleave(counts, 0), torch.nan
+    ones = [torch.zeros(len(part), 2) for part in (y, repeated)]
+    weighted = calibrate(values(ones[0], ones[0] + 1), y, counts)
+    plain = calibrate(values(ones[1], ones[1] + 1), repeated)
+    torch.testing.assert_close(weighted.quantile(level), plain.quantile(level))
+    probs = torch.rand(30, 3, generator=generator).softmax(1)
+    label = torch.randint(0, 3, (30,), generator=generator)
+    plain = calibrate(labels(probs.repeat_interleave(counts, 0)), label.repeat_interleave(counts))
+    torch.testing.assert_close(calibrate(labels(probs), label, counts).quantile(level), plain.quantile(level))
+    with pytest.raises(ValueError, match=r"weights must have the shape \(30,\), got \(2,\)"):
+        calibrate(labels(probs), label, counts[:2])
+
+
 def test_what_cannot_be_covered_is_refused():
     nine = calibrate(values(torch.zeros(9, 1), torch.ones(9, 1)), torch.arange(9.0))
     assert float(nine.quantile(0.9)) == 8.0

@@ -98,6 +98,24 @@ def test_a_linear_model_agrees_with_its_closed_form(s, noise):
     assert -0.055 < fmean(apart) < 0.08
 
 
+@pytest.mark.parametrize("rare", [0, 3, 1000])
+def test_rows_that_are_alike_agree_with_the_closed_form_too(rare):
+    """Of features that only a few rows have the hundred that stand for all may all be zero."""
+    x, y = torch.zeros(1000, 2), 3 + normal(1000, 1, seed=1)
+    x[:rare] = 1
+    model = BayesianNetwork(nn.Linear(2, 1), priors.Normal(), likelihoods.Normal(1.0), 1000)
+    exact = least_of_a_linear_model(x, y, 1.0, 1.0)  # 1.4; with the bias at its prior 6
+    assert trivial_free_energy(model, Split(x, y)) == pytest.approx(exact, rel=0.05)
+
+
+def test_of_whole_numbers_that_are_alike_nothing_can_be_seen():
+    network = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(2, 1))
+    model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(1.0), 30)
+    y = normal(30, 1, seed=1)
+    assert trivial_free_energy(model, Split(torch.ones(30, 1, dtype=torch.long), y)) is None
+    assert trivial_free_energy(model, Split(torch.arange(30)[:, None] % 4, y)) is not None
+
+
 @pytest.mark.parametrize("N", [40, 1000])
 def test_each_estimate_is_near_the_least(N):
     """A fit above it is told that it is worse than ignoring the inputs.
