@@ -111,7 +111,8 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
     stored: Any = getattr(guide, "stored_draw", None)
     if stored is not None:  # a sampler's
         with torch.no_grad():
-            return [model.with_padding(stored(number, seed)) for seed, _, number in keys]
+            draws = (stored(number, seed) for seed, _, number in keys)
+            return [model.with_padding({name: value.clone() for name, value in w.items()}) for w in draws]
     found: list[Weights] = []
     normals: dict[str, Any] = {}  # of a mean field, the same for all draws: Pyro is asked for them once
     with isolated(device=model.device), torch.no_grad():

@@ -11,11 +11,12 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import constraints
 
 from pyrobbb._support.device import in_full
+from pyrobbb._support.random_state import Named
 
 BLOCK = 2**16  # weights: a product of two rows as long as all weights leaves a processor's cache
 
 
-class LowRankNormal(AutoLowRankMultivariateNormal):
+class LowRankNormal(AutoLowRankMultivariateNormal, Named):
     r"""Pyro's `AutoLowRankMultivariateNormal`, the same family, whose step takes less time.
 
     .. math::
@@ -143,19 +144,20 @@ class _Drawn(torch.autograd.Function):
         by_scale = (g * u).sum(0) - h.sum() / scale
         with in_full(scale):
             by_factor = torch.cat([eta, h * a]).mT @ torch.cat([by_u, v])
-            by_factor = torch.addmm(by_factor, -h.sum() * torch.cholesky_inverse(L), factor)
+            by_factor = torch.addmm(by_factor, -h.sum() * torch.cholesky_inverse(L).to(factor), factor)
         return g.sum(0), by_scale, by_factor, None, None
 
 
 def _solved(factor: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The Cholesky factor of C (R, R), and for each row of u its a and v, as in `_Drawn`."""
     C = torch.stack([block @ block.mT for block in factor.split(BLOCK, 1)]).sum(0)
+    C = C if C.itemsize > 2 else C.float()  # torch lacks the decomposition in half precision
     L = torch.linalg.cholesky(C + torch.eye(len(C), dtype=C.dtype, device=C.device))
-    a = torch.cholesky_solve(factor @ u.mT, L).mT
+    a = torch.cholesky_solve((factor @ u.mT).to(L), L).mT.to(u)
     return L, a, torch.addmm(u, a, factor, alpha=-1)
 
 
 def _log_q(L: Tensor, u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
     """Of each row of u."""
-    constant = L.diagonal().log().sum() + scale.log().sum() + len(scale) / 2 * math.log(2 * math.pi)
+    constant = L.diagonal().log().sum().to(scale) + scale.log().sum() + len(scale) / 2 * math.log(2 * math.pi)
     return -0.5 * (u * v).sum(1) - constant

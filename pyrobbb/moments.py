@@ -25,11 +25,12 @@ def moments(chain: FittedChain, *, latents: bool = False) -> tuple[Weights, Weig
     """
     model, guide = fitted(chain)
     names = model.latents if latents else model.sites
-    with torch.no_grad(), isolated():
+    with torch.no_grad(), isolated(device=model.device):
         if hasattr(guide, "loc_and_scale"):  # a normal's; under other priors its sites would not fit
             locs, scales = guide.loc_and_scale()  # type: ignore[operator]
             if set(names) <= set(locs):
-                return {name: locs[name] for name in names}, {name: scales[name] for name in names}
+                locs, scales = ({name: each[name].clone() for name in names} for each in (locs, scales))
+                return locs, scales  # not the guide's own memory
         if isinstance(guide, AutoDelta):
             points = guide.median()
             refuse_sites(lacking(names, points))

@@ -151,11 +151,13 @@ class Posterior:
         Raises:
             ValueError: An argument is outside its domain, or the guide was never fitted.
         """
+        seed = checks.seed("seed", seed)
         for s in range(checks.count("draws", draws)):
             yield one_draw(self._fitted(chain), (seed, chain, s))
 
     def draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Weights:
         """Weight draws stacked: `(draws, *shape)` for each site."""
+        seed = checks.seed("seed", seed)
         keys = [(seed, chain, s) for s in range(checks.count("draws", draws))]
         return stacked(some_draws(self._fitted(chain), keys))
 
@@ -173,7 +175,8 @@ class Posterior:
                 "this posterior predicts with the network linearised around a mode, which is not a network "
                 "of the same layers: a drawn function may be far wider; use Laplace(linearised=False)"
             )
-        weights = one_draw((model, guide), (seed, chain, checks.count("draw", draw, minimum=0)))
+        key = (checks.seed("seed", seed), chain, checks.count("draw", draw, minimum=0))
+        weights = one_draw((model, guide), key)
         return network_with(model, weights)
 
     def mean_weights(self, chain: int = 0) -> Weights:

@@ -1,7 +1,9 @@
 """The low-rank guide: its density and gradients, which are those of Pyro's guide of the same family."""
 
+import copy
 from collections.abc import Callable
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
@@ -122,6 +124,30 @@ def test_its_moments_are_those_of_pyro_s_guide() -> None:
         one = pairs[0][1]()
     with isolated(5), torch.no_grad():
         torch.testing.assert_close(pairs[1][1](), one)
+
+
+def test_a_second_guide_has_parameters_of_its_own() -> None:
+    """Pyro's store is global, and keyed by name."""
+    with pyro.get_param_store().scope():
+        made(LowRankNormal)
+        _, guide = made(LowRankNormal, scale=0.1)
+        twin = copy.deepcopy(guide)
+        twin.cov_factor.data.zero_()
+        twin()
+        assert guide.cov_factor.shape == (R, 13)
+        assert not torch.equal(guide.cov_factor, twin.cov_factor)
+
+
+def test_it_fits_in_half_precision() -> None:
+    """Its density is that of single precision, up to rounding."""
+    loc, scale, factor = (part.float() for part in parts())
+    full = LowRankMultivariateNormal(loc, scale, factor)
+    half = LowRankMultivariateNormal(*(part.bfloat16().requires_grad_() for part in (loc, scale, factor)))
+    draw = half.rsample()
+    half.log_prob(draw).backward()
+    assert draw.dtype == torch.bfloat16
+    expected = full.log_prob(draw.float())
+    torch.testing.assert_close(half.log_prob(draw.clone()).float(), expected, rtol=0.1, atol=0.3)
 
 
 def test_it_says_what_is_wrong() -> None:

@@ -97,8 +97,8 @@ class Named(PyroModule):
     the second starting from the first's trained values.
     """
 
-    def __init__(self, kind: str) -> None:
-        super().__init__(_unique(kind))
+    def __init__(self, name: str) -> None:
+        super().__init__(_unique(name))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -61,8 +61,10 @@ class DropoutGuide(FlatGuide):
         parts = []
         for name, value in self.split(self.loc).items():
             if name in self.masked:
-                mask = value.new_empty(self.masked[name]).uniform_() >= self.p
-                value = value.unflatten(0, (len(mask), -1)) * (mask / (1 - self.p)).unsqueeze(1)
+                mask = (
+                    torch.rand(self.masked[name], device=value.device) >= self.p
+                )  # half precision is coarse
+                value = value.unflatten(0, (len(mask), -1)) * (mask.to(value) / (1 - self.p)).unsqueeze(1)
             parts.append(value.flatten())
         return torch.cat(parts)
 

@@ -1,6 +1,6 @@
 """A guide that holds draws: what a sampler leaves."""
 
-from math import gcd
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -42,13 +42,12 @@ class EmpiricalGuide(FlatGuide):
     def place(self, number: int, seed: int) -> int:
         """Which of the stored draws is draw `number` of a posterior with this seed.
 
-        However few are asked for, they are spread over the whole chain: steps of the golden section, round
-        and round, none twice before all were there once. Where the seeds 0, 1, 2, ... begin in that order is
-        spread over it in the same way, so that they have few draws in common.
+        However few are asked for, they are spread over the whole chain (`_golden`), none twice before all
+        were there once. Where the seeds 0, 1, 2, ... begin in that order is spread over it in the same way,
+        so that they have few draws in common.
         """
-        kept = max(1, int(self.kept))
-        step = next(s for s in range(round(0.618034 * kept), kept + 2) if gcd(s, kept) == 1)
-        return (number + seed * step) * step % kept
+        order = _golden(max(1, int(self.kept)))
+        return order[(number + order[seed % len(order)]) % len(order)]
 
     def stored_draw(self, number: int, seed: int) -> Weights:
         """Draw `number` of a posterior with this seed; the sampler's position while there is none."""
@@ -62,3 +61,14 @@ class EmpiricalGuide(FlatGuide):
         values = self.values(self.stored[:kept])
         means = {name: value.mean(0) for name, value in values.items()}
         return means, {name: value.std(0) for name, value in values.items()}
+
+
+@cache
+def _golden(size: int) -> list[int]:
+    """The numbers below `size` in an order of which any stretch is spread over all of them.
+
+    They are the ranks of the multiples of the golden section, modulo 1. Whole steps round and round may fall
+    into a short cycle instead: three steps of 27 in 40 are one.
+    """
+    multiples = torch.arange(size, dtype=torch.float64) * (5**0.5 - 1) / 2 % 1
+    return multiples.argsort().argsort().tolist()

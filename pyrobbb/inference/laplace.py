@@ -127,6 +127,12 @@ class LaplaceGuide(FlatGuide):
                         f"the network's output does not depend on {', '.join(self.names)}: take layers='all'"
                     )
                 check_curved(model, model.apply_network(weights, rows.take(evenly_spaced(len(rows), 20)).x))
+            if self.method.layers == "last" and not self._is_linear(model, weights, row.x):
+                logger.warning(
+                    "layers='last' takes %s, of the module that the network registers last, in which its "
+                    "output is not linear: if another layer is applied last, register that last",
+                    ", ".join(self.names),
+                )
             self.curvature.check(Mode(model, weights, self.names, row))
             if self.method.linearised:
                 drawn = {name: value.expand(2, *value.shape) for name, value in weights.items()}
@@ -142,6 +148,14 @@ class LaplaceGuide(FlatGuide):
                         f"Laplace(linearised=False), on the command line inference.linearised=false, which "
                         f"predicts with the network itself{fewer}"
                     ) from error
+
+    def _is_linear(self, model: BayesianNetwork, weights: Weights, x: Tensor) -> bool:
+        """Whether the output is linear in the chosen weights, by three points on a line."""
+        step = {name: torch.randn_like(weights[name]) for name in self.names}
+        places = ({n: weights[n] + k * step[n] for n in step} for k in (-1, 0, 1))
+        low, middle, high = (model.apply_network(weights | place, x).double() for place in places)
+        size = torch.stack([low, middle, high]).abs().max()
+        return bool(((low + high) / 2 - middle).abs().max() <= 1e3 * torch.finfo(model.dtype).eps * size)
 
     def fit(self, model: BayesianNetwork, data: Split) -> None:
         """Take the curvature of all `data` at `loc`."""
@@ -262,7 +276,8 @@ class Laplace(Descent):
 
     Args:
         structure: `full` covariance, `diagonal`, or `kronecker` products by layer.
-        layers: `all`; or `last`: the last module with Bayesian weights, while the others stay at the mode.
+        layers: `all`; or `last`: the module with Bayesian weights that the network registers last, which
+            should be the one that it applies last; the others stay at the mode.
         linearised: Predict with the linearised network; else with the network itself at the drawn weights.
         prior_scale: Of the prior around the mode, in units of the prior that found it: a factor on its
             standard deviations, to be chosen by held-out rows or by `log_evidence`. This takes steps towards

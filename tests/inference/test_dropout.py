@@ -18,6 +18,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.inference import MCDropout
 from pyrobbb.inference.dropout import DropoutGuide
+from pyrobbb.posterior import Posterior
 from pyrobbb.training.trainer import fit
 
 
@@ -35,6 +36,18 @@ def test_dropout_masks_the_inputs_of_hidden_layers_alone():
     error = scale["2.weight"] / math.sqrt(4000)
     assert bool(((every.mean(0) - loc["2.weight"]).abs() <= 5 * error + 1e-6).all())
     torch.testing.assert_close(every.std(0), scale["2.weight"], rtol=0.1, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_dropout_in_any_precision(dtype: torch.dtype):
+    net = nn.Sequential(nn.Linear(2, 20), nn.Tanh(), nn.Linear(20, 1)).to(dtype)
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(), N=5)
+    guide = MCDropout(p=0.1).guide(model, None)
+    M, draw = guide.split(guide.loc)["2.weight"], guide.split(guide.draw())["2.weight"]
+    kept = draw[draw != 0] / M[draw != 0]
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / 0.9), rtol=4 * eps, atol=0.0)
+    assert Posterior([(model, guide)]).predict(torch.ones(3, 2, dtype=dtype), draws=3).mean.shape == (3, 1)
 
 
 class _Positions(nn.Module):

@@ -115,6 +115,12 @@ def test_a_method_gives_a_posterior_or_the_reason_why_not(method, model, tmp_pat
         assert groups["posterior"]["weight"].shape == (2, 3, 5)
         resumed = _fit(method, model, chains=2, folder=tmp_path / "run")  # finished: nothing is done again
         assert all(torch.equal(w, weights[name]) for name, w in resumed.draw(3).items())
+        # what is given out is not the posterior's own memory
+        for given in (posterior.mean_weights(), posterior.draw(1), *posterior.each_draw(3)):
+            for value in given.values():
+                value.fill_(7.0)
+        assert all(torch.equal(w, weights[name]) for name, w in posterior.draw(3).items())
+        assert not any(bool((w == 7).any()) for w in posterior.mean_weights().values())
 
 
 @pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.steps])

@@ -228,6 +228,27 @@ def test_laplace_of_a_layer_that_is_not_used_is_refused(structure: str):
         Laplace(structure=structure, layers="last").around(model, data)
 
 
+class _HeadFirst(nn.Module):
+    """The layer that is applied last is registered first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(4, 1), nn.Linear(2, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.body(x)))
+
+
+@pytest.mark.parametrize("head_first", [False, True])
+def test_a_last_layer_that_is_not_applied_last_is_told(head_first: bool, caplog: pytest.LogCaptureFixture):
+    net = _HeadFirst() if head_first else nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+    data = from_arrays(normal(8, 2), normal(8, 1, seed=1), task="regression")
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.5))
+    Laplace(structure="full", layers="last").around(model, data)
+    said = "layers='last' takes body.weight, body.bias, of the module that the network registers last"
+    assert (said in caplog.text) is head_first
+
+
 def test_laplace_asks_for_normal_priors_of_the_layers_that_it_takes():
     data = from_arrays(normal(8, 3), normal(8, 1, seed=1), task="regression")
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))

@@ -74,6 +74,21 @@ def test_a_sampler_s_posterior_is_its_chain():
     np.testing.assert_allclose(f[0, :, 0], slope * np.arange(10), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kept", [1, 2, 3, 7, 40, 89, 100, 360, 1000])
+def test_few_draws_are_spread_over_a_chain_of_any_length(kept: int):
+    """Steps round and round left a whole cycle of 40 draws out of the first ten."""
+    guide = SGHMC(cycles=1, draws=kept).guide(linear()[0], None)
+    for _ in range(kept):
+        guide.keep(torch.zeros(D))
+    for seed in range(20):
+        places = [guide.place(number, seed) for number in range(kept)]
+        assert sorted(places) == list(range(kept))
+        for draws in {4, 10, 50, 100}:
+            few = sorted(places[:draws])
+            widest = max(b - a for a, b in pairwise([*few, few[0] + kept]))
+            assert widest <= max(1, 3 * kept / draws)
+
+
 def test_the_last_cycle_of_sghmc_keeps_no_draw_from_before_its_noise():
     model, data, *_ = linear()
     with pytest.raises(ValueError, match="leave 14 to the last, too few with noise for its 10 draws"):
