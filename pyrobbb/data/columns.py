@@ -23,6 +23,7 @@ from pyrobbb.data.frames import (
     as_column,
     as_frame,
     as_zeros_and_ones,
+    by_place,
     is_missing,
     is_table,
     rows_of,
@@ -202,12 +203,14 @@ Kind = Numeric | Categorical | Raw
 class Columns:
     """How the rows of a table become inputs, and what its targets are called.
 
-    `classes` are the names of the classes in the order of the labels 0, 1, ...; empty for regression.
+    `classes` are the names of the classes in the order of the labels 0, 1, ...; empty for regression. `width`
+    is how many columns were called by their place, as those of an array; 0 of a table with names.
     """
 
     kinds: tuple[Kind, ...]
     targets: tuple[str, ...]
     classes: tuple[str, ...] = ()
+    width: int = 0
 
     @classmethod
     def learn(
@@ -259,10 +262,13 @@ class Columns:
         Other columns are ignored. Values more than `reach` standard deviations from the mean are warned of.
 
         Raises:
-            ValueError: A column is absent, or holds text where the training rows hold numbers.
+            ValueError: A column is absent, or holds text where the training rows hold numbers; or the columns
+                go by their place, and without some of the training table's are each at another.
         """
         texts = {kind.name: kind.categories for kind in self.kinds if isinstance(kind, Categorical)}
         frame = as_frame("rows", rows, texts, {kind.name for kind in self.kinds}.__contains__)
+        if not isinstance(rows, Mapping) and not is_table(rows):
+            self._check_places(frame)
         absent = [kind.name for kind in self.kinds if kind.name not in frame]
         if absent:
             raise ValueError(f"the rows have no column {', '.join(map(repr, absent))}, which training had")
@@ -279,6 +285,18 @@ class Columns:
             raise ValueError("no column varies over the training rows, so there is nothing to predict from")
         return torch.from_numpy(np.ascontiguousarray(values))
 
+    def _check_places(self, frame: Frame) -> None:
+        """Columns called by their place mean the same there only if all are there, or the last are absent."""
+        given, first = by_place(frame), len(self.kinds)
+        if not self.width or given in (0, self.width):
+            return
+        if {kind.name for kind in self.kinds} != {*map(str, range(first))} or given > self.width:
+            raise ValueError(
+                f"the rows have {given} columns without names, those of training had {self.width}, so it is "
+                f"not known which is which: give all {self.width} in the same order, with any value for a "
+                f"target, or a DataFrame whose columns are named by their numbers there"
+            )
+
     def labels(self, name: str, values: Any) -> Tensor:
         """The numbers `(M,)` of classes that are given as they stand in the table, as `class_numbers`."""
         return class_numbers(self.classes, name, values)
@@ -286,7 +304,8 @@ class Columns:
     def plain(self) -> dict[str, Any]:
         """Plain values, of which `from_plain` makes the same columns."""
         kinds = [{"kind": type(kind).__name__, **asdict(kind)} for kind in self.kinds]
-        return {"targets": list(self.targets), "classes": list(self.classes), "kinds": kinds}
+        plain = {"targets": list(self.targets), "classes": list(self.classes), "kinds": kinds}
+        return plain | {"width": self.width}
 
 
 @dataclass(frozen=True)
@@ -318,7 +337,8 @@ def from_plain(content: Mapping[str, Any] | None) -> Columns | Names | None:
     if "names" in content:
         return Names(tuple(content["names"]), tuple(content.get("targets", ())))  # once without targets
     kinds = tuple(map(_kind, content["kinds"]))
-    return Columns(kinds, tuple(content["targets"]), tuple(content["classes"]))
+    width = content.get("width", 0)  # once without
+    return Columns(kinds, tuple(content["targets"]), tuple(content["classes"]), width)
 
 
 def mean_and_sd(name: str, values: Column, advice: str) -> tuple[float, float]:

@@ -302,6 +302,12 @@ def rows_of(frame: Frame) -> int:
     return len(next(iter(frame.values())))
 
 
+def by_place(frame: Frame) -> int:
+    """How many columns are called "0", "1", ..., as those of an array; 0 if they are not all called so."""
+    places = {name for name in frame if name.isdecimal()}
+    return len(places) if places == {*map(str, range(len(places)))} else 0
+
+
 def take(frame: Frame, rows: npt.NDArray[np.int64]) -> Frame:
     """The rows with these numbers."""
     return {name: column[rows] for name, column in frame.items()}

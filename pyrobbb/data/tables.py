@@ -20,6 +20,7 @@ from pyrobbb.data.frames import (
     as_column,
     as_frame,
     as_zeros_and_ones,
+    by_place,
     categories,
     check_positions,
     check_same_rows,
@@ -71,8 +72,8 @@ class Table:
         weights: The column that says how often each row's log-likelihood counts, in training and in scores
             of validation and test rows; no input. A training row that counts 0 times is left out of
             everything; in means and standard deviations each other one counts once. A validation or test
-            row that counts 0 times is kept, but not scored. Rows of another table for validation or test
-            that has no such column count once.
+            row that counts 0 times is kept, but not scored, and left out if it lacks a target. Rows of
+            another table for validation or test that has no such column count once.
         validation: Held back from training: a share of all rows, drawn by `split_seed`; a list of row
             numbers, or a mask of booleans; or another table with the same columns.
         test: Held back for the end, in the same forms.
@@ -126,6 +127,7 @@ class Table:
         frame = as_frame("the table", source, texts, lambda column: column not in self.drop, blank_end=False)
         targets = self._targets(frame)
         self._check_names(frame, targets)
+        width = by_place(frame)
         frame = {name: column for name, column in frame.items() if name not in self.drop}
         frame = self._with_numbers(frame, targets)
         counting = self._counting(frame)
@@ -144,10 +146,12 @@ class Table:
         parts = {part: self._with_numbers(rows, targets) for part, rows in split.items()}
         train = parts["train"] = take(parts["train"], np.flatnonzero(self._counting(parts["train"])))
         for part, rows in parts.items():
+            parts[part] = rows = take(rows, np.flatnonzero(self._counting(rows) | _complete(rows, targets)))
             _check_targets(part, rows, targets, task)
         classes = _classes(targets[0], train[targets[0]]) if task == "classification" else ()
         inputs = {name: column for name, column in train.items() if name != self.weights}
         columns = Columns.learn(inputs, targets, classes, frozenset(texts), tuple(map(str, self.raw)))
+        columns = replace(columns, width=width)
         splits = {part: self._split(rows, columns, part) for part, rows in parts.items()}
         x = splits["train"].x
         units = None if classes else _units(targets, train, x.dtype)
@@ -207,7 +211,7 @@ class Table:
     def _counting(self, rows: Frame) -> npt.NDArray[np.bool_]:
         """Which rows count: no mean, no class has those that count nothing."""
         every = np.ones(rows_of(rows), dtype=bool)
-        if self.weights is None or (counts := rows[str(self.weights)]).dtype.kind != "f":
+        if self.weights not in rows or (counts := rows[str(self.weights)]).dtype.kind != "f":
             return every
         there: npt.NDArray[np.bool_] = counts > 0
         return there if there.any() and (counts >= 0).all() else every  # for `row_weights` to refuse
@@ -301,6 +305,12 @@ def _with_targets(
     if taken:
         raise ValueError(_TAKEN.format(taken[0], "y"))
     return tuple(targets), frame | targets
+
+
+def _complete(rows: Frame, targets: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    """Which rows lack no target."""
+    lacking = [is_missing(rows[name]) for name in targets if name in rows]
+    return ~np.any([np.zeros(rows_of(rows), dtype=bool), *lacking], axis=0)
 
 
 def _check_targets(

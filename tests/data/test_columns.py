@@ -51,6 +51,28 @@ def test_new_rows_give_the_inputs_of_the_same_rows_in_the_table():
         data.inputs({**rows, "size": ["big", "small"]})
 
 
+@pytest.mark.parametrize("options", [{"target": 0, "weights": 3}, {"target": 0, "drop": [3]}, {"target": 1}])
+def test_columns_without_names_are_all_there_or_the_last_are_absent(options: dict[str, Any]) -> None:
+    """Of inputs alone each would be another column than in training."""
+    table = np.random.default_rng(0).normal(size=(20, 4)) ** 2
+    columns = from_table(table, task="regression", **options).columns
+    torch.testing.assert_close(
+        columns.inputs(table[:3]), columns.inputs(dict(zip("0123", table[:3].T, strict=True)))
+    )
+    gone = [options["target"], *([3] if len(options) > 1 else [])]
+    message = (
+        r"the rows have . columns without names, those of training had 4, .*give all 4 in the same order"
+    )
+    for rows in (np.delete(table[:3], gone, axis=1), np.delete(table[:3], gone[:1], axis=1)):
+        with pytest.raises(ValueError, match=message):
+            columns.inputs(rows)
+    again = from_plain(columns.plain())
+    with pytest.raises(ValueError, match=message):
+        again.inputs(table[:3, 1:])
+    last = from_table(table, target=2, weights=3, task="regression").columns
+    torch.testing.assert_close(last.inputs(table[:3, :2]), last.inputs(table[:3]))
+
+
 def test_a_value_missing_where_training_rows_lack_none_is_the_median():
     data = from_table({"a": [0.0, 2.0, 10.0], "y": [0.1, 0.2, 0.3]})
     assert data.spec.features == (1,)

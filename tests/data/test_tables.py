@@ -267,6 +267,7 @@ def test_a_row_that_counts_nothing_may_lack_its_target() -> None:
     assert data.train.y.flatten().tolist() == [1.5, 2.5, 4.5]
     with pytest.raises(ValueError, match="test: target 'n' is missing in 1 rows"):
         from_table(table, target="n", weights="w", test=[2])
+    assert from_table(table, target="n", weights="w", test=[1, 2]).test.y.tolist() == [[2.5]]
     with pytest.raises(ValueError, match="the first of them row 3, counted from 0;"):
         from_table(table | {"n": [1.5, 2.5, np.nan, np.nan]}, target="n", weights="w")
 
