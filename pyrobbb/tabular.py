@@ -21,6 +21,7 @@ from pyrobbb._support.device import threads
 from pyrobbb._support.files import read_json
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.compression.pruning import PrunedGuide
 from pyrobbb.data.dataset import Spec, Split, Units, scattered
 from pyrobbb.data.tables import TableData
 from pyrobbb.evaluation.metrics import row_mean
@@ -184,6 +185,7 @@ def load_table(
     try:
         content = dict(beside := read_json(path))
         content.pop("noises", None)
+        pruned = content.pop("pruned", False)
         own, kind, spec = content.pop("own prior"), content.pop("inference"), content.pop("spec")
         units = spec["units"] and Units(**{key: tuple(value) for key, value in spec["units"].items()})
         spec = Spec(**spec | {"features": tuple(spec["features"]), "units": units})
@@ -198,6 +200,7 @@ def load_table(
     with isolated():
         made = model.made(prior)
         guide = (inference or SVI()).guide(made, model.guide)
+        guide = PrunedGuide.like(made, guide) if pruned else guide
     posterior = Posterior.load(folder, made, guide)
     posterior.beside[FILE] = beside
     return posterior

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyro
 import pytest
 import torch
 from pyro.infer.autoguide import AutoDelta
@@ -154,11 +155,19 @@ def test_of_several_chains_the_worst_counts(bad: int) -> None:
     assert findings["optimum"].words.startswith(f"chain {bad}: ")
 
 
+def test_a_chain_that_stacking_leaves_out_is_not_checked() -> None:
+    data = orthogonal()
+    chains = [exact(data, wider=10.0), exact(data), exact(data)]
+    findings = found(Posterior(chains, chain_weights=(1e-9, 0.5, 0.5)), data)
+    assert all(finding.passed is not False for finding in findings.values())
+    assert findings["optimum"].words.startswith(("chain 1: ", "chain 2: "))
+
+
 def test_what_is_not_known_of_a_chain_is_not_hidden_by_another() -> None:
     ok, fault, unknown = (Finding("optimum", value, 0.5, "") for value in (0.0, 1.0, None))
     for findings, worst in (((ok, unknown), None), ((unknown, fault), 1.0), ((ok, ok), 0.0)):
         for order in (findings, findings[::-1]):
-            [found] = checkup._worst([[one] for one in order])
+            [found] = checkup._worst({chain: [one] for chain, one in enumerate(order)})
             assert found.value == worst
 
 
@@ -189,8 +198,13 @@ def test_nothing_that_is_given_changes() -> None:
     data = orthogonal()
     model, guide = exact(data, wider=10.0)
     before = {name: value.clone() for name, value in guide.state_dict().items()}
+    store = {*pyro.get_param_store().keys()}
     found(Posterior([(model, guide)]), data)
     assert all(torch.equal(value, before[name]) for name, value in guide.state_dict().items())
+    noisy = BayesianNetwork(nn.Linear(2, 1, bias=False), likelihood=likelihoods.Normal(), N=20)
+    other = from_arrays(torch.ones(20, 2), torch.arange(20.0)[:, None], task="regression")
+    check(Posterior([(noisy, MeanFieldNormal(noisy))]), other, draws=2, steps=2)
+    assert {*pyro.get_param_store().keys()} == store
 
 
 class Stated(nn.Module):
@@ -296,6 +310,11 @@ def test_the_file_of_a_run_knows_how_often_test_rows_count(tmp_path: Path, class
     (tmp_path / "metrics.json").write_text("{}")
     (finding,) = recorded(tmp_path)
     assert finding.passed
+    if not classes:
+        few = to_arviz(Posterior([(model, guide)]), data, weights=1, draws=5)
+        arviz_io.save(few, tmp_path / "posterior.nc")
+        (finding,) = recorded(tmp_path)
+        assert (finding.value, finding.words) == (None, "5 draws are too few to tell")
 
 
 def test_rows_whose_weights_differ_are_as_certain_as_fewer() -> None:

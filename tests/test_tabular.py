@@ -14,6 +14,7 @@ import torch
 from engine_fakes import nothing_changes
 from pyrobbb import BayesianNetwork, Posterior, likelihoods, tabular
 from pyrobbb._support.checkpoint import CheckpointError
+from pyrobbb.compression.pruning import prune
 from pyrobbb.data import Table, from_arrays, from_table
 from pyrobbb.data.dataset import Split
 from pyrobbb.draws import NoWeights
@@ -210,6 +211,17 @@ def test_a_posterior_of_a_table_is_saved_anywhere_and_saved_again(tmp_path):
     again = load_table(tmp_path / "second")
     new = {name: column[:5] for name, column in HOUSES.items() if name != "price"}
     assert torch.equal(again.predict(new, draws=5).mean, posterior.predict(new, draws=5).mean)
+
+
+def test_a_pruned_posterior_of_a_table_is_saved_and_opened(tmp_path):
+    data = from_table(HOUSES)
+    posterior = fit_table(data, noise="learned", epochs=2, hidden=(), progress=None, folder=tmp_path / "fit")
+    pruned = prune(posterior, 0.5)
+    new = {name: column[:5] for name, column in HOUSES.items() if name != "price"}
+    for folder in ("elsewhere", "fit"):
+        pruned.save(tmp_path / folder)
+        again = load_table(tmp_path / folder)
+        assert torch.equal(again.predict(new, draws=5).mean, pruned.predict(new, draws=5).mean)
 
 
 def test_a_folder_of_another_table_stays_as_it_was(tmp_path):

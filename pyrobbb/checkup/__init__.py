@@ -5,7 +5,7 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +30,8 @@ __all__ = ["Finding", "check", "notes", "recorded", "verdict"]
 # planted faults do (`benchmarks.planted`)
 R_HAT = 1.5  # between restarts, at nine of ten inputs
 POINTS = 100  # inputs to compare restarts at
+LEAST_DRAWS = 20  # whose quantiles tell how often a new value lies between them
+UNUSED = 1e-3  # a chain's weight in the mixture, at most, of which little is predicted
 
 
 def check(
@@ -39,7 +41,7 @@ def check(
 
     Args:
         posterior: The fit; several chains are compared with one another, and of what is found of each by
-            itself the worst counts.
+            itself the worst counts. Chains that stacking weighs by less than 0.001 are left out.
         data: What it was fitted to; held-out rows, validation or test, show its calibration.
         draws: Weight draws for each estimate.
         steps: Of further training, to see whether the free energy has reached its minimum.
@@ -55,19 +57,21 @@ def check(
     checks.check_kinds(posterior=(posterior, Posterior), data=(data, Dataset))
     checks.count("draws", draws, minimum=2)
     checks.count("steps", steps)
-    each = [optimum(chain, data, draws, steps, seed) for chain in posterior.chains]
+    weights = posterior.chain_weights or [1.0] * len(posterior.chains)
+    taken = [c for c, weight in enumerate(weights) if weight > UNUSED]
+    each = {c: optimum(posterior.chains[c], data, draws, steps, seed) for c in taken}
     return [
         *_worst(each),
         calibration(posterior, data.validation or data.test, draws, seed),
-        _restarts(posterior, data, draws, seed),
+        _restarts(Posterior([posterior.chains[c] for c in taken]), data, draws, seed),
     ]
 
 
-def _worst(chains: Sequence[Sequence[Finding]]) -> list[Finding]:
+def _worst(chains: Mapping[int, Sequence[Finding]]) -> list[Finding]:
     """Of each finding that of the chain that exceeds the limit by most, or comes nearest to it."""
     found = []
-    for name in dict.fromkeys(finding.name for findings in chains for finding in findings):
-        own = [(chain, one) for chain, findings in enumerate(chains) for one in findings if one.name == name]
+    for name in dict.fromkeys(finding.name for findings in chains.values() for finding in findings):
+        own = [(chain, one) for chain, findings in chains.items() for one in findings if one.name == name]
         chain, worst = max(own, key=lambda each: _badness(each[1]))
         words = f"chain {chain}: {worst.words}" if len(chains) > 1 else worst.words
         found.append(replace(worst, words=words))
@@ -106,6 +110,9 @@ def recorded(folder: Path | str) -> list[Finding]:
         found.append(certainty(probs, torch.from_numpy(y.astype(np.int64)), counts))
     elif y.ndim == 1:
         draws, weights = pooled(data["predictions"]["y"].values.astype(float), metrics.get("chain_weights"))
+        if len(draws) < LEAST_DRAWS:
+            words = f"{len(draws)} draws are too few to tell"
+            return [*found, Finding("calibration", None, 0.0, words)]
         low, high = quantiles(draws, [0.25, 0.75], weights)
         drawn = np.average((low <= draws) & (draws <= high), axis=0, weights=weights)
         there = ((low <= y) & (y <= high)).astype(float)

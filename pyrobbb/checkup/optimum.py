@@ -43,7 +43,8 @@ def optimum(chain: FittedChain, data: Dataset, draws: int, steps: int, seed: int
     model, guide = chain
     name = type(guide).__name__
     first = data.train.head(1).to(model.device)
-    check_rows(model, "", first.x, first.y)  # other data than it was fitted to, before Pyro speaks of shapes
+    with isolated(seed, device=model.device):
+        check_rows(model, "", first.x, first.y)  # other data than it was fitted to, told before Pyro fails
     if not has_density(chain):
         return _unknown(f"the density of {name} is not known, as for a point or draws: no free energy")
     if isinstance(guide, NormalByScale):

@@ -182,7 +182,9 @@ def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool 
         masks = keep(scores(chain, by), removed, biases=biases)
         own = own_pair(*chain)  # else a change to one posterior's model changes the other's
         chains.append((own[0], PrunedGuide.of(own, masks)))
-    return posterior.with_chains(chains)
+    pruned = posterior.with_chains(chains)
+    pruned.beside = {name: {**content, "pruned": True} for name, content in posterior.beside.items()}
+    return pruned
 
 
 def left(posterior: Posterior, chain: int = 0) -> int:

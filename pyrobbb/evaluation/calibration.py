@@ -52,19 +52,22 @@ def by_confidence(probs: np.ndarray, y: np.ndarray, bins: int = 15, counts: np.n
 def coverage(
     draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, counts: np.ndarray | None = None
 ) -> dict[float, tuple[float, float]]:
-    """By level, the shares of predictive draws `(S, M)` and of y `(M,)` within the draws' central intervals.
+    """By level, the share of new values that the draws' central intervals hold, and that of y `(M,)`.
 
-    The share of the draws equals the level to within one draw; for counts it is larger, as many may equal an
-    end. `weights` are those of the draws, `(S,)`, and `counts` say how often each row counts, `(M,)`; by
-    default all alike.
+    The first is the level itself, or as much as lies between the outermost of few draws `(S, M)`. Of whole
+    numbers it is the share of the draws, which is larger, as many may equal an end. `weights` are those of
+    the draws, `(S,)`, and `counts` say how often each row counts, `(M,)`; by default all alike.
     """
+    S = len(draws) if weights is None else weights.sum() ** 2 / np.square(weights).sum()
+    most, whole = (S - 1) / (S + 1), bool((draws == draws.round()).all())
     ends = _ends(draws, [(1 + side * level) / 2 for level in LEVELS for side in (-1, 1)], weights)
     found = {}
     for level, low, high in zip(LEVELS, ends[::2], ends[1::2], strict=True):
         drawn, true = (
             np.average((low <= values) & (values <= high), axis=-1, weights=counts) for values in (draws, y)
         )
-        found[level] = float(np.average(drawn, weights=weights)), float(true)
+        expected = float(np.average(drawn, weights=weights)) if whole else min(level, most)
+        found[level] = expected, float(true)
     return found
 
 

@@ -60,7 +60,8 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
 
     Raises:
         ValueError: There is none; one has no LOO (`has_loo`), such as a point estimate; two are of different
-            rows, whose log densities cannot be subtracted.
+            rows, whose log densities cannot be subtracted: targets, row numbers or inputs differ, as far as
+            both have them.
     """
     without = [name for name, data in posteriors.items() if not has_loo(data)]
     if without or not posteriors:
@@ -70,8 +71,7 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
         )
     first, *others = posteriors
     for name in others:
-        y, other = (posteriors[which]["observed_data"]["y"].values for which in (first, name))
-        if not np.array_equal(y, other):
+        if not _same_rows(posteriors[first], posteriors[name]):
             raise ValueError(
                 f"posteriors must be of the same rows, but the observed data of {first!r} and {name!r} "
                 f"differ: export both with the same data and number of observations"
@@ -86,6 +86,17 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
     table["elpd_diff"] = table["elpd_diff"].abs()  # the generations differ in its sign
     table["k_bad"] = [_k_bad(loos[name]) for name in table.index]
     return table[["elpd", "se", "p", "elpd_diff", "dse", "weight", "k_bad"]].astype(float)
+
+
+def _same_rows(one: Any, other: Any) -> bool:
+    y, other_y = (data["observed_data"]["y"].values for data in (one, other))
+    here, there = (
+        data["constant_data"] if "constant_data" in arviz_io.group_names(data) else {}
+        for data in (one, other)
+    )
+    shared = [name for name in ("training_row", "x") if name in here and name in there]
+    pairs = [(y, other_y), *((here[name].values, there[name].values) for name in shared)]
+    return all(np.array_equal(a, b) for a, b in pairs)
 
 
 def _k_bad(left_out: Any) -> float:

@@ -46,17 +46,22 @@ def of_values(data: Any, chain_weights: Sequence[float] | None = None) -> list[S
     return [*band, calibration, _widest(y, found)]
 
 
-def without_inputs(test: Any, seen: np.ndarray) -> str:
-    """The score of a constant prediction, from some targets `seen` in training; "" where that is unclear."""
+def without_inputs(test: Any, seen: np.ndarray, seen_counts: np.ndarray | None = None) -> str:
+    """The score of a constant prediction, from some targets `seen` in training; "" where that is unclear.
+
+    `seen_counts` says how often each of these counts; by default once.
+    """
     y, counts = np.asarray(test["y"].values), arviz_io.row_weights(test)
     if y.ndim > 1 or seen.ndim > 1 or not y.size or not seen.size:
         return ""
     if "probs" in test:
-        labels, times = np.unique(seen, return_counts=True)
+        labels, which = np.unique(seen, return_inverse=True)
+        times = np.bincount(which, seen_counts)
         error = 100 * float(np.average(y != labels[times.argmax()], weights=counts))
         said = f"Predicting the most common class of {len(seen):,} training rows for every test row"
         return f"{said}: {error:.2f} % wrong."
-    rmse = float(np.sqrt(np.average((y - seen.mean()) ** 2, weights=counts)))
+    mean = np.average(seen, weights=seen_counts)
+    rmse = float(np.sqrt(np.average((y - mean) ** 2, weights=counts)))
     return f"Predicting the mean of {len(seen):,} training targets for every test row: RMSE {number(rmse)}."
 
 

@@ -88,10 +88,12 @@ def arviz(data: Any) -> Section | None:
     ]
     if left_out is not None:
         found = leave_one_out.numbers(left_out)
+        rows = data["observed_data"]["y"].shape[0]
         said = (
-            f"Leave-one-out (az.loo): expected log density {number(found['elpd'])} ± "
-            f"{number(found['se'], 2)} nats, {number(found['p'], 3)} effective parameters; "
-            f"{100 * found['k_bad']:.1f} % of the examples have k above 0.7. It takes the draws for those of "
+            f"Leave-one-out (az.loo) of the {rows:,} training rows in the file: expected log density of all "
+            f"of them {number(found['elpd'])} ± {number(found['se'], 2)} nats, {number(found['p'], 3)} "
+            f"effective parameters, which are fewer than those of all training rows if there are more; "
+            f"{100 * found['k_bad']:.1f} % of these rows have k above 0.7. It takes the draws for those of "
             "the exact posterior, so for a mean field it leans towards the fit of the training rows, even "
             "where k is low."
         )

@@ -35,14 +35,16 @@ def test_intervals_of_counts_hold_more_by_the_model_too(weights):
     assert found[0.9] == pytest.approx((1, 1))
 
 
-@pytest.mark.parametrize("S", [20, 100])
+@pytest.mark.parametrize("S", [2, 9, 20, 100])
 def test_few_draws_hold_what_they_say_of_new_values_from_where_they_are_from(S):
     """The largest of S draws exceeds a new value in S of S + 1 cases, not always."""
     random = np.random.default_rng(0)
     found = coverage(random.normal(size=(S, 20_000)), random.normal(size=20_000))
-    for level, (_, share) in found.items():
+    for level, (expected, share) in found.items():
+        # five standard deviations of 20,000; between the few of nine draws a straight line is not exact
+        assert share == pytest.approx(expected, abs=0.05 if S == 9 else 0.02), level
         if (1 - level) / 2 * (S + 1) >= 1:  # beyond the outermost draws nothing is known
-            assert share == pytest.approx(level, abs=0.02), level  # five standard deviations of 20,000
+            assert expected == level
 
 
 def test_weights_count_draws():

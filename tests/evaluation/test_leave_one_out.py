@@ -10,15 +10,17 @@ from pyrobbb.evaluation.leave_one_out import compare, has_loo, loo, numbers
 ROWS = 30
 
 
-def tree_of(log_likelihood, y=0.0):
-    """Of values (chains, draws, rows)."""
+def tree_of(log_likelihood, y=0.0, **constant):
+    """Of values (chains, draws, rows), and of `constant` arrays of the same rows."""
     draws = np.random.default_rng(1).normal(size=(*log_likelihood.shape[:2], 3))
     groups = {
         "posterior": {"weight": draws},
         "log_likelihood": {"y": log_likelihood},
         "observed_data": {"y": np.full(log_likelihood.shape[2], y)},
+        "constant_data": constant,
     }
-    return arviz_io.to_arviz(groups, dims={"weight": ("parameter",), "y": ("row",)})
+    dims = {"weight": ("parameter",), "y": ("row",), "training_row": ("row",), "x": ("row", "feature")}
+    return arviz_io.to_arviz({name: each for name, each in groups.items() if each}, dims=dims)
 
 
 def of_rows(tree):
@@ -89,3 +91,10 @@ def test_posteriors_of_different_rows_are_not_compared():
     values = np.random.default_rng(0).normal(size=(2, 50, ROWS))
     with pytest.raises(ValueError, match="of the same rows, but the observed data of 'a' and 'c' differ"):
         compare({"a": tree_of(values), "b": tree_of(values), "c": tree_of(values, y=1.0)})
+    first, *others = (
+        tree_of(values, training_row=np.arange(ROWS) + start, x=np.full((ROWS, 2), value))
+        for start, value in ((0, 1.0), (1, 1.0), (0, 2.0))
+    )
+    for other in others:
+        with pytest.raises(ValueError, match="of the same rows"):
+            compare({"a": first, "b": other})

@@ -90,6 +90,9 @@ def test_the_page_says_how_good_it_would_be_to_ignore_the_inputs(finished):
     assert said in page(folder)
     test = {"y": xr.DataArray([1.0, 4.0])}
     assert without_inputs(test, np.array([0.0, 2.0])).endswith("RMSE 2.121.")  # sqrt(9 / 2)
+    assert without_inputs(test, np.array([0.0, 1.0]), np.array([0.0, 2.0])).endswith("RMSE 2.121.")
+    test = {"y": xr.DataArray([1, 1]), "probs": 0}
+    assert without_inputs(test, np.array([0, 0, 1]), np.array([1.0, 1.0, 3.0])).endswith(": 0.00 % wrong.")
 
 
 @pytest.mark.parametrize(
