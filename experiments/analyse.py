@@ -124,7 +124,7 @@ def prior_density(config: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     for name, shape in PROBES:
         try:
             base = getattr(prior.distribution(name, torch.zeros(shape)), "base_dist", None)
-        except LookupError:  # a prior of one's own may know the parameters of its own network alone
+        except Exception:  # a prior of one's own may know the parameters of its own network alone
             return None
         if base is None:
             return None

@@ -30,6 +30,7 @@ from pyrobbb.inference.method import MakeGuide
 from pyrobbb.likelihoods import Likelihood, in_units
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Prior
+from pyrobbb.training import compatibility
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Guarded, Progress
@@ -285,6 +286,8 @@ class Result:
             kept: dict[str, Any] = {"weights": run.export_weights, "observations": run.observations}
             tree = arviz_export.to_arviz(self.posterior, self.data, draws=run.draws, seed=run.seed, **kept)
             digest = {"posterior_sha256": arviz_io.save(tree, folder / "posterior.nc")}
+        if self.data.test is not None:
+            digest["test_rows"] = ":".join(compatibility.data(self.data.test).values())
         write_json(folder / "metrics.json", self.metrics | digest, indent=2)
 
 

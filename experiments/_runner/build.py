@@ -5,6 +5,7 @@ import re
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules, resolve_name
@@ -156,7 +157,7 @@ def free_to_change(key: str, data: str) -> bool:
 def changes(overrides: Iterable[str], data: str = "pyrobbb.data.MNIST") -> str:
     """What `key=value` words change, as the name of a folder; nothing where they change no result.
 
-    Of a key that is given twice the last value counts, as for Hydra.
+    Of a key that is given twice the last value counts, as for Hydra. A name that is too long ends in a hash.
     """
     kept: dict[str, str] = {}
     for word in overrides:
@@ -166,11 +167,10 @@ def changes(overrides: Iterable[str], data: str = "pyrobbb.data.MNIST") -> str:
         if of_the_run and not free_to_change(key, data):
             kept[key] = word.lstrip("+")
     name = ",".join(sorted(kept.values())).replace("/", "_").replace(" ", "")
-    if len(name.encode()) > LONGEST:
-        raise ConfigError(
-            "folder: so many changes are too long for the name of a folder; use folder=runs/mine"
-        )
-    return name
+    if len(name.encode()) <= LONGEST:
+        return name
+    digits = sha256(name.encode()).hexdigest()[:12]
+    return f"{name.encode()[: LONGEST - 13].decode(errors='ignore')},{digits}"
 
 
 def build(config: DictConfig) -> Run:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner import schema
-from experiments._runner.build import DECLARATIONS, ConfigError, build, innermost
+from experiments._runner.build import DECLARATIONS, ConfigError, build, innermost, loggers
 from experiments._runner.folder import claimed
 from experiments._runner.own_parts import drop_inherited, given, rename_moved, restore_swapped
 from pyrobbb.experiment import Result
@@ -43,4 +43,4 @@ def fitted(config: DictConfig, progress: Progress | None = None) -> Result:
     """Fit the run in its folder, or resume it; a finished one is read back from its checkpoints."""
     run = build(config)
     with claimed(config) as folder:
-        return run.execute(folder, progress)
+        return run.execute(folder, progress, callbacks=loggers(config))

@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments._runner.build import ConfigError, build, component
+from experiments._runner.build import ConfigError, build, component, loggers
 from experiments._runner.folder import again, claimed, read_json
 from experiments._runner.reopen import compare, fixed
 from pyrobbb._support import checkpoint
@@ -143,8 +143,9 @@ def fit_point(
 
     def made() -> Result:
         data = load(config.data).to(best_device(run.device))
+        every = [*callbacks, *loggers(config)]
         training = run.training(
-            data, folder=folder, progress=progress, validation=validation, callbacks=callbacks
+            data, folder=folder, progress=progress, validation=validation, callbacks=every
         )
         training.resume()
         result: Result = {}

@@ -110,7 +110,14 @@ def check_finished(folder: Path, config: DictConfig) -> None:
     compared.
     """
     if not fixed(config) and (folder / "chain-0.pt").exists():
-        compare(folder, lambda: reopen(folder, trust=True))
+        compare(folder, lambda: _check_test_rows(folder, reopen(folder, trust=True).data))
+
+
+def _check_test_rows(folder: Path, data: Dataset) -> None:
+    """CheckpointError if the scores of a finished run are of other test rows."""
+    kept = read_json(folder / "metrics.json").get("test_rows")  # once without
+    if kept and data.test is not None and kept != ":".join(compatibility.data(data.test).values()):
+        raise checkpoint.CheckpointError(f"{folder / 'metrics.json'} was made with other test data")
 
 
 def fixed(config: DictConfig) -> bool:

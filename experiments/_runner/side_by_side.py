@@ -6,7 +6,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from experiments._runner.build import build
+from experiments._runner.build import build, loggers
 from experiments._runner.folder import claimed
 from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked
@@ -29,7 +29,7 @@ def train_side_by_side(configs: Sequence[DictConfig], progress: Progress) -> Non
         for config in unfinished:
             run, folder = build(config), stack.enter_context(claimed(config))
             stack.enter_context(locked(folder))
-            training = run.training(run.data.load(), 0, folder, progress)
+            training = run.training(run.data.load(), 0, folder, progress, callbacks=loggers(config))
             training.resume()
             trainings.append(training)
         progress.log(f"training {len(trainings)} runs side by side")

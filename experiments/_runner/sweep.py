@@ -10,7 +10,7 @@ import platform
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from textwrap import shorten
 from time import perf_counter
@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments._runner.build import ConfigError, with_place
 from experiments._runner.folder import differences
-from pyrobbb._support.files import read_json, write_json
+from pyrobbb._support.files import locked, make_folder, read_json, write_json
 from pyrobbb._support.text import one_line
 from pyrobbb.training.trainer import NonFiniteLossError
 
@@ -65,7 +65,7 @@ def attempt(config: DictConfig, execute: Callable[[], dict[str, Any]]) -> float:
     job: dict[str, Any] = {"host": platform.node(), "process": os.getpid()}
     job["folder"], said, value = " ".join(hydra.overrides.task), "", math.inf
     try:
-        job["folder"] = str(config.folder)  # of a name that is too long there is none
+        job["folder"] = str(config.folder)
         name, value = objective(execute())
         said = f"{name if name == UNRANKED else f'{name} {value:.4g}'}, {perf_counter() - began:.1f} s"
     except Exception as error:  # whatever it is, the other jobs continue
@@ -96,6 +96,9 @@ def _leave_error(config: DictConfig, error: Exception, message: str) -> None:
 class Tally(Callback):
     """Ends a sweep with the number of its jobs and what failed; then the exit status is 1."""
 
+    def __init__(self) -> None:
+        self.lock = ExitStack()  # of the sweep's folder, in which another sweep would count its own jobs
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse `torchrun`, whose processes would each start the sweep; forget an earlier sweep's jobs."""
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -103,11 +106,22 @@ class Tally(Callback):
                 "error: -m under torchrun: each of its processes would sweep; use a launcher", file=sys.stderr
             )
             sys.exit(2)
-        for earlier in Path(config.hydra.sweep.dir).glob("job-*.json"):
+        folder = Path(config.hydra.sweep.dir)
+        make_folder(folder)
+        try:
+            self.lock.enter_context(locked(folder, ".sweep.lock"))
+        except BlockingIOError:
+            print(
+                f"error: another sweep is running in {folder}; give this one another hydra.sweep.dir",
+                file=sys.stderr,
+            )
+            sys.exit(2)
+        for earlier in folder.glob("job-*.json"):
             earlier.unlink()
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Count what the jobs left in the sweep's folder."""
+        self.lock.close()
         files = Path(config.hydra.sweep.dir).glob("job-*.json")
         jobs = [read_json(path) for path in files]
         failed = [job for job in jobs if "error" in job]

@@ -9,7 +9,9 @@ from pathlib import Path
 from torch import nn
 
 from experiments._runner.build import ConfigError
+from experiments._runner.folder import read_config
 from experiments._runner.reopen import reopen
+from experiments._runner.trust import strangers
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Spec
 from pyrobbb.from_trained import with_prior
@@ -47,6 +49,12 @@ class Trained:
 
 def network_of(run: Path) -> nn.Module:
     """The network that a finished run has trained, with its mean weights."""
+    if strangers(read_config(run / "config.yaml")):
+        raise ConfigError(
+            f"{run} has parts of your own, which are not called from here: write a function that returns its "
+            f"network, network_with(posterior.model, posterior.mean_weights()) of reopen({str(run)!r}, "
+            f"trust=True).posterior, and name that: model.network={{_target_: my_parts.network}}"
+        )
     opened = reopen(run)
     if not (run / "metrics.json").exists():
         raise ConfigError(f"{run} is not finished: it ended in epoch {opened.epoch} of {opened.run.epochs}")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from experiments._runner.build import ConfigError, build, key_of
+from experiments._runner.build import ConfigError, build, key_of, loggers
 from experiments._runner.command import command, part_of, refuse
 from experiments._runner.compose import compose
 from experiments._runner.folder import again, claimed, read_metrics
@@ -107,7 +107,9 @@ def train(part: Part, overrides: list[str], folder: Path) -> list[Cell]:
             common += [f"epochs={part.epochs}", f"draws={part.draws}", f"seed={seed}", *every]
             target = folder / part.form / f"{name}-{width}-{seed}"
             own = of_row(name, overrides)
-            configs[name, seed] = compose(rows[name].experiment, [*common, *own], folder=target)
+            configs[name, seed] = config = compose(rows[name].experiment, [*common, *own], folder=target)
+            if config.chains > 1:
+                raise ConfigError(f"chains: each cell of the table is one training, got {config.chains}")
         for name in part.rows:
             train_side_by_side([configs[name, seed] for seed in part.seeds], Printed())
         for (name, seed), config in configs.items():
@@ -133,7 +135,7 @@ def _trained(config: DictConfig) -> dict[str, Any]:
         if (folder / "metrics.json").exists():
             check_finished(folder, config)
         else:
-            run.execute(folder, Printed())
+            run.execute(folder, Printed(), callbacks=loggers(config))
         return read_metrics(folder)
 
 
@@ -145,7 +147,7 @@ def weights_of(cells: list[Cell], part: Part) -> dict[str, Weights]:
     found = {}
     for cell in cells:
         if (cell["width"], cell["seed"]) == (max(part.widths), part.seeds[0]):
-            network = reopen(Path(cell["folder"])).posterior.function()
+            network = reopen(Path(cell["folder"]), trust=True).posterior.function()  # of this very command
             flat = torch.cat([value.detach().flatten().cpu() for value in network.parameters()])
             found[DECLARED.rows[cell["row"]].title] = weights_in_short(flat)
     return found

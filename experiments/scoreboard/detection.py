@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor
 
+from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result, changed, once
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
@@ -121,7 +122,14 @@ def settled(network: str, method: str, chosen: Settings, out: Outputs, words: Se
         tries = [{"keys": keys, "log_likelihood": score} for keys, score in each]
         return {"tried": tries, "seconds_choosing": perf_counter() - began}
 
-    return {"tried": [{"keys": {}}], **once(config, made)}
+    found = {"tried": [{"keys": {}}], **once(config, made)}
+    wanted = len(methods.METHODS[method].images[: chosen.trials])
+    if "seconds_choosing" in found and len(found["tried"]) != wanted:
+        raise ConfigError(
+            f"trials: {config.folder} holds what {len(found['tried'])} settings gave, here they are "
+            f"{wanted}; give these another folder=..."
+        )
+    return found
 
 
 @cache
@@ -219,9 +227,16 @@ def point(
         assert data.test is not None
         test = Split(data.test.x[: chosen.images], data.test.y[: chosen.images])
         some = {name: x[: chosen.images] for name, x in outsiders(chosen.quick).items()}
-        return {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds, "tried": tried}
+        found = {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds, "tried": tried}
+        return {**found, "images": chosen.images}
 
     result = once(config, made)
+    images = result.pop("images", chosen.images)  # once without
+    if images != chosen.images:
+        raise ConfigError(
+            f"images: {config.folder} holds scores of {images} images of a set, here they are "
+            f"{chosen.images}; give these another folder=..."
+        )
     if seed == CHOOSING and "seconds_choosing" in choice:  # once for all seeds
         result["seconds_choosing"] = choice["seconds_choosing"]
     return result

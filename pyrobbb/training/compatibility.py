@@ -32,6 +32,7 @@ from pyrobbb._support.settings import (
 )
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import digest_of
+from pyrobbb.training.prior_changes import KeptPrior
 
 if TYPE_CHECKING:
     from pyrobbb.training.callbacks import Callback
@@ -115,7 +116,20 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
     }
     if made.centres():
         found["trained weights"] = digest_of(*(value for _, value in made.network.named_buffers()))
-    return found
+    return found | ({"parameters of the weights' prior": laws} if (laws := _laws(made)) else {})
+
+
+def _laws(made: BayesianNetwork) -> dict[str, str]:
+    """Mean and spread of the parameters that a prior of one's own gives, which it may read from anywhere.
+
+    Nothing of our own, whose values tell, nor where some are drawn, trained or changed on the way. Three
+    digits are the same on another processor.
+    """
+    kinds = {type(part).__module__.partition(".")[0] for part in (made.prior, *made.prior.parts())}
+    if kinds == {"pyrobbb"} or any(made.prior_buffers):
+        return {}
+    given = {name: value.double() for name, value in KeptPrior(made, live=False).constants.items()}
+    return {name: f"{v.mean():.3g} ± {v.std(correction=0):.3g}" for name, v in given.items()}
 
 
 def plain_network(network: nn.Module) -> dict[str, Any]:

@@ -461,10 +461,37 @@ def test_only_what_changes_no_result_is_left_out_of_a_folder_s_name(words, name)
     assert changes(words) == name
 
 
+def test_other_test_rows_are_not_those_of_a_finished_run(tmp_path, monkeypatch):
+    (tmp_path / "own_rows.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["data._target_=own_rows.MyData", "+data.rows=45", "model.hidden=[4]", "epochs=1", "draws=2"]
+    config = compose("mnist", [*words, "figures=false", "report=false"], folder=tmp_path / "run")
+    run_module.execute(config, quiet=True)
+    run_module.execute(config, quiet=True)
+    from own_rows import MyData
+
+    load = MyData.load
+
+    def other(self):
+        data = load(self)
+        data.test.y.copy_(2 - data.test.y)
+        return data
+
+    monkeypatch.setattr(MyData, "load", other)
+    with pytest.raises(
+        ConfigError, match=r"metrics\.json was made with other test data; to have it run again"
+    ):
+        run_module.execute(config, quiet=True)
+
+
 def test_where_own_data_lie_is_what_they_are():
     assert changes(["data.root=a"], "mine.Folder") == "data.root=a"
-    with pytest.raises(ConfigError, match=r"too long for the name of a folder; use folder="):
-        changes([f"x{i}=1" for i in range(80)])
+    long, other = (changes([f"x{i}={value}" for i in range(80)]) for value in (1, 2))
+    assert long.startswith("x0=1,x10=1,x11=1,")
+    assert len(long) == len(other) == 200
+    assert long[-12:] != other[-12:]
+    assert changes([f"x{i}=1" for i in reversed(range(80))]) == long
+    assert len(changes([f"x{i}=\u00e4" for i in range(80)]).encode()) <= 200
 
 
 @pytest.mark.parametrize(

@@ -471,8 +471,9 @@ def test_figures_find_the_prior_of_every_run(name):
             "default": {"_target_": "pyrobbb.priors.Learned", "prior": {"_target_": "pyrobbb.priors.Normal"}},
         },
         {"_target_": "own_priors.OfOneNetwork"},
+        {"_target_": "own_priors.OfOneShape"},
     ],
-    ids=["trained", "learned in part", "of one network"],
+    ids=["trained", "learned in part", "of one network", "of one shape"],
 )
 def test_figures_leave_out_a_prior_that_only_the_fit_knows(prior):
     assert analyse.prior_density(prior) is None
@@ -572,7 +573,6 @@ EVERY_KEY = f"there are {', '.join(sorted({*KNOWN, *NOT_OF_THE_RUN}))}"
         ),
         (["data=on_disk", "data.y=y.npy"], "data.x has no value; write data.x=..."),
         (["seed=1,2"], "seed=1,2 are several values: -m runs a sweep over them; a list is written [1,2]"),
-        (["model.hidden=[" + "1," * 100 + "1]"], "folder: so many changes are too long for the name of a"),
         (
             ["data=noisy_sine", "data.gap=0.5"],
             "data: gap must be two numbers in order, between -1 and 1, got",

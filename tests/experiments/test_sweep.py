@@ -201,6 +201,20 @@ def test_jobs_of_an_earlier_sweep_in_the_same_folder_are_not_counted(tmp_path, c
     assert capsys.readouterr().out == "1 jobs, 0 failed\n"
 
 
+def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path, capsys):
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    first = Tally()
+    first.on_multirun_start(config)
+    (tmp_path / "job-0.json").write_text('{"folder": "a", "error": "of the first"}')
+    with pytest.raises(SystemExit, match="2"):
+        Tally().on_multirun_start(config)
+    assert "another sweep is running in " in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="1"):
+        first.on_multirun_end(config)
+    assert capsys.readouterr().out.startswith("1 jobs, 1 failed")
+    Tally().on_multirun_start(config)
+
+
 def test_a_job_that_cannot_be_counted_ends_the_sweep(tmp_path, monkeypatch, capsys):
     of_job = {"sweep": {"dir": str(tmp_path / "full")}, "job": {"num": 0}, "overrides": {"task": ["seed=1"]}}
     (tmp_path / "full").touch()  # as on a full disk, nothing can be written there

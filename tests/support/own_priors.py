@@ -51,6 +51,15 @@ class OfOneNetwork(priors.Prior):
         return priors.elementwise(dist.Normal(0.0, self.scales[name]), parameter)
 
 
+class OfOneShape(priors.Prior):
+    """A scale for each weight of one network, as an earlier posterior's."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        if parameter.shape != (3, 2):
+            raise ValueError(f"no scales for {name}")
+        return priors.elementwise(dist.Normal(0.0, torch.full((3, 2), 0.1)), parameter)
+
+
 class Correlated(priors.Prior):
     """Neighbouring weights alike: one normal with a covariance over all of a tensor, reshaped."""
 

@@ -36,6 +36,7 @@ from pyrobbb._support.device import tf32_products, uses_tf32
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import values as plain_values
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.from_trained import partly_bayesian
 from pyrobbb.inference import SVI, Inference, NaturalGradient
@@ -500,12 +501,16 @@ def within(prior: priors.Prior) -> priors.PerParameter:
         ({"prior": OwnModule(1.0)}, {"prior": OwnModule(0.05)}, "value of the prior sigma 1.0, this is 0.05"),
         ({"prior": OwnScale(1.0)}, {"prior": OwnScale(0.05)}, "value of the prior scale.scale 1.0, this is"),
         ({"prior": within(Own(1.0))}, {"prior": within(Own(0.05))}, "value of the prior where.2.*.sigma 1.0"),
-        ({"prior": OwnTensors(1.0)}, {"prior": OwnTensors(0.05)}, "other values of the tensor prior.every"),
+        (
+            {"prior": OwnTensors(1.0)},
+            {"prior": OwnTensors(0.05)},
+            "weights' prior 0.weight.scale 1 ± 0, this is",
+        ),
         ({"prior": OwnTable(1.0)}, {"prior": OwnTable(0.5)}, "other values of the tensor prior.table"),
         (
             {"prior": within(OwnTensors(1.0))},
             {"prior": within(OwnTensors(0.05))},
-            "other values of the tensor prior.where.2.*.every",
+            "weights' prior 2.weight.scale 1 ± 0, this is 0.05 ± 0",
         ),
         (
             {"likelihood": OwnNoise(0.5)},
@@ -632,6 +637,28 @@ class AsWide(priors.Prior):
 
     def distribution(self, name: str, parameter: torch.Tensor) -> Any:
         return dist.Normal(0.0, parameter.detach().abs() + 0.1).to_event(parameter.dim())
+
+
+class _Within(priors.Prior):
+    """A normal whose scale lies where nobody looks, as in an earlier posterior."""
+
+    def __init__(self, scale: float) -> None:
+        self._found = [scale]
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> Any:
+        return priors.elementwise(dist.Normal(0.0, self._found[0]), parameter)
+
+
+def test_a_prior_of_ones_own_is_told_by_what_it_gives(tmp_path: Path) -> None:
+    def fitted(scale: float) -> None:
+        model = BayesianNetwork(nn.Linear(1, 1), _Within(scale), likelihoods.Normal(0.5))
+        rows = from_arrays(torch.ones(4, 1), torch.ones(4, 1), task="regression")
+        fit(model, MeanFieldNormal(model), rows, epochs=1, folder=tmp_path, progress=None)
+
+    fitted(0.3)
+    fitted(0.3)
+    with pytest.raises(CheckpointError, match=r"the weights' prior weight\.scale 0\.3 ± 0, this is 0\.4 ± 0"):
+        fitted(0.4)
 
 
 @pytest.mark.parametrize("own", [priors.Learned(priors.Centred()), AsWide()])

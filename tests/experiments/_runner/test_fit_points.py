@@ -33,6 +33,12 @@ def test_an_interrupted_point_resumes_from_its_checkpoint(tmp_path, monkeypatch)
     assert not (tmp_path / "cut" / "point" / "chain-0.pt").exists()
 
 
+def test_a_point_s_training_calls_the_callbacks_of_its_configuration(tmp_path):
+    stops = "{_target_: pyrobbb.training.callbacks.EarlyStopping, patience: 1, min_delta: 1000000.0}"
+    words = [*BLOBS, "model.hidden=[8]", "epochs=3", "batch_size=100", f"+callbacks.stops={stops}"]
+    assert len(fitted(tmp_path, *words)["epochs"]) == 2
+
+
 def test_a_result_without_a_number_that_is_asked_for_names_its_file(tmp_path):
     config = compose("training_choices", BLOBS, folder=tmp_path / "point")
     (tmp_path / "point").mkdir()

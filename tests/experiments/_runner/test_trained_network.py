@@ -106,6 +106,19 @@ def test_a_run_that_is_not_there_or_not_finished_is_refused(trained: Path, tmp_p
         (tmp_path / "metrics.json").rename(trained / "metrics.json")
 
 
+def test_of_a_run_with_parts_of_ones_own_a_function_gives_the_network(trained: Path) -> None:
+    config = trained / "config.yaml"
+    whole = config.read_text()
+    config.write_text(whole.replace("pyrobbb.priors.Normal", "own_priors.Own"))
+    try:
+        with pytest.raises(
+            ConfigError, match=r"has parts of your own, .*model\.network=\{_target_: my_parts"
+        ):
+            network_of(trained)
+    finally:
+        config.write_text(whole)
+
+
 def test_a_configuration_may_name_the_network_and_not_what_trusts() -> None:
     assert not strangers({"_target_": "experiments._runner.trained_network.Trained"})
     for name in ("trained_network.reopen", "reopen.reopen"):

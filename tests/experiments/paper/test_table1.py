@@ -254,6 +254,16 @@ def test_table_1_trains_what_is_not_there_prints_and_draws(trained, monkeypatch)
         table1.main([*part, "rows=[sgd]", "batch_size=45", f"folder={folder}"])
 
 
+def test_a_cell_is_one_training_with_its_callbacks(tmp_path):
+    part = ["rows=[mixture]", "widths=[6]", "epochs=3", "draws=1", "seeds=[1]", *TINY, f"folder={tmp_path}"]
+    with pytest.raises(ConfigError, match="chains: each cell of the table is one training, got 2"):
+        table1.main([*part, "chains=2"])
+    stops = "pyrobbb.training.callbacks.EarlyStopping"
+    table1.main([*part, f"+callbacks.stops={{_target_: {stops}, patience: 1, min_delta: 1000000.0}}"])
+    (record,) = tmp_path.glob("short/*/record.json")
+    assert json.loads(record.read_text())["cells"][0]["epochs"] == [1, 2]
+
+
 def test_a_cell_of_other_data_is_refused(tmp_path, monkeypatch):
     part = ["rows=[mixture]", "widths=[6,8]", "epochs=1", "draws=1", "seeds=[1]", *TINY, f"folder={tmp_path}"]
     table1.main(part)

@@ -130,6 +130,11 @@ def test_detection_stands_beside_a_plain_network(tmp_path: Path) -> None:
     timed = [(row["method"], row["seed"]) for row in record["rows"] if row.get("seconds_choosing", 0) > 0]
     assert timed == [("plain network", 1), ("mean field", 1)], "what is chosen is for both seeds"
     assert "AUROC above the plain network's" in report(record)
+    few = ["part=detection", "quick=true", "methods=[plain network]", "seeds=[1]", f"folder={tmp_path}"]
+    with pytest.raises(ConfigError, match=r"scores of 10000 images of a set, here they are 5; give these"):
+        main([*few, "trials=2", "images=5"])
+    with pytest.raises(ConfigError, match=r"trials: .* holds what 2 settings gave, here they are 1; give"):
+        main([*few, "trials=1"])
 
 
 def test_agreement_measures_the_yardstick_too(tmp_path: Path) -> None:
