@@ -154,7 +154,7 @@ def comparisons(finished: Sequence[RunFolder], keys: Sequence[str], root: Path) 
     for run in sorted(finished, key=lambda run: run.value):
         try:
             tree = arviz_io.load(run.folder / "posterior.nc", run.metrics.get("posterior_sha256"))
-            y = tree["observed_data"]["y"].values
+            y, places = tree["observed_data"]["y"].values, tree["constant_data"]["training_row"].values
             if not has_loo(tree):
                 continue
         except (OSError, ValueError, KeyError, AttributeError):
@@ -162,7 +162,7 @@ def comparisons(finished: Sequence[RunFolder], keys: Sequence[str], root: Path) 
         kind = str(run.config.get("data._target_"))
         named = [key for key in run.config if key.startswith("data.") and not free_to_change(key, kind)]
         data = sorted((key, str(run.config[key])) for key in named)
-        of = same.setdefault((str(data), y.tobytes()), {})
+        of = same.setdefault((str(data), y.tobytes() + places.tobytes()), {})
         if len(of) < COMPARED:
             name = label(run.config, [*keys, "seed"])
             of[name if name not in of else str(run.folder.relative_to(root))] = tree

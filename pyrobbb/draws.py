@@ -98,8 +98,11 @@ def sample_points(values: Weights) -> Weights:
 
 
 def one_draw(chain: FittedChain, key: Key) -> Weights:
-    """A value of each latent site."""
-    return some_draws(chain, [key])[0]
+    """A value of each latent site, in memory of its own."""
+    (drawn,) = some_draws(chain, [key])
+    if hasattr(chain[1], "stored_draw"):  # else it is its own already
+        return {name: value.clone() for name, value in drawn.items()}
+    return drawn
 
 
 def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
@@ -111,8 +114,7 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
     stored: Any = getattr(guide, "stored_draw", None)
     if stored is not None:  # a sampler's
         with torch.no_grad():
-            draws = (stored(number, seed) for seed, _, number in keys)
-            return [model.with_padding({name: value.clone() for name, value in w.items()}) for w in draws]
+            return [model.with_padding(stored(number, seed)) for seed, _, number in keys]
     found: list[Weights] = []
     normals: dict[str, Any] = {}  # of a mean field, the same for all draws: Pyro is asked for them once
     with isolated(device=model.device), torch.no_grad():
@@ -180,5 +182,5 @@ def order(chain: FittedChain, draws: int, seed: int = 0) -> list[int] | None:
 def stacked(draws: Sequence[Weights]) -> Weights:
     """Several draws as one, with a leading dimension."""
     if len(draws) == 1:
-        return {name: value[None] for name, value in draws[0].items()}
+        return {name: value[None].clone() for name, value in draws[0].items()}
     return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}

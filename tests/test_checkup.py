@@ -161,13 +161,16 @@ def test_a_chain_that_stacking_leaves_out_is_not_checked() -> None:
     findings = found(Posterior(chains, chain_weights=(1e-9, 0.5, 0.5)), data)
     assert all(finding.passed is not False for finding in findings.values())
     assert findings["optimum"].words.startswith(("chain 1: ", "chain 2: "))
+    findings = found(Posterior(chains, chain_weights=(1e-9, 1.0, 1e-9)), data)
+    assert findings["optimum"].words.startswith("chain 1: ")
+    assert findings["restarts"].words.startswith("stacking uses one of 3 chains")
 
 
 def test_what_is_not_known_of_a_chain_is_not_hidden_by_another() -> None:
     ok, fault, unknown = (Finding("optimum", value, 0.5, "") for value in (0.0, 1.0, None))
     for findings, worst in (((ok, unknown), None), ((unknown, fault), 1.0), ((ok, ok), 0.0)):
         for order in (findings, findings[::-1]):
-            [found] = checkup._worst({chain: [one] for chain, one in enumerate(order)})
+            [found] = checkup._worst({chain: [one] for chain, one in enumerate(order)}, several=True)
             assert found.value == worst
 
 

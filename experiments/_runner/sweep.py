@@ -93,11 +93,11 @@ def _leave_error(config: DictConfig, error: Exception, message: str) -> None:
     write_json(folder / ERROR, left)
 
 
+_LOCK = ExitStack()  # of this process's sweep: its folder, in which another sweep would count its own jobs
+
+
 class Tally(Callback):
     """Ends a sweep with the number of its jobs and what failed; then the exit status is 1."""
-
-    def __init__(self) -> None:
-        self.lock = ExitStack()  # of the sweep's folder, in which another sweep would count its own jobs
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse `torchrun`, whose processes would each start the sweep; forget an earlier sweep's jobs."""
@@ -109,7 +109,7 @@ class Tally(Callback):
         folder = Path(config.hydra.sweep.dir)
         make_folder(folder)
         try:
-            self.lock.enter_context(locked(folder, ".sweep.lock"))
+            _LOCK.enter_context(locked(folder, ".sweep.lock"))
         except BlockingIOError:
             print(
                 f"error: another sweep is running in {folder}; give this one another hydra.sweep.dir",
@@ -121,9 +121,9 @@ class Tally(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Count what the jobs left in the sweep's folder."""
-        self.lock.close()
-        files = Path(config.hydra.sweep.dir).glob("job-*.json")
-        jobs = [read_json(path) for path in files]
+        with _LOCK:
+            files = Path(config.hydra.sweep.dir).glob("job-*.json")
+            jobs = [read_json(path) for path in files]
         failed = [job for job in jobs if "error" in job]
         print(f"{len(jobs)} jobs, {len(failed)} failed")
         for job in sorted(failed, key=lambda job: str(job["folder"])):

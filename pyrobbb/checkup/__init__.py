@@ -31,7 +31,7 @@ __all__ = ["Finding", "check", "notes", "recorded", "verdict"]
 R_HAT = 1.5  # between restarts, at nine of ten inputs
 POINTS = 100  # inputs to compare restarts at
 LEAST_DRAWS = 20  # whose quantiles tell how often a new value lies between them
-UNUSED = 1e-3  # a chain's weight in the mixture, at most, of which little is predicted
+UNUSED = 1e-3  # of the largest chain's weight, at most: of such a chain little is predicted
 
 
 def check(
@@ -41,7 +41,8 @@ def check(
 
     Args:
         posterior: The fit; several chains are compared with one another, and of what is found of each by
-            itself the worst counts. Chains that stacking weighs by less than 0.001 are left out.
+            itself the worst counts. Chains that stacking gives less than a thousandth of the largest
+            weight are left out.
         data: What it was fitted to; held-out rows, validation or test, show its calibration.
         draws: Weight draws for each estimate.
         steps: Of further training, to see whether the free energy has reached its minimum.
@@ -58,22 +59,25 @@ def check(
     checks.count("draws", draws, minimum=2)
     checks.count("steps", steps)
     weights = posterior.chain_weights or [1.0] * len(posterior.chains)
-    taken = [c for c, weight in enumerate(weights) if weight > UNUSED]
+    taken = [c for c, weight in enumerate(weights) if weight > UNUSED * max(weights)]
     each = {c: optimum(posterior.chains[c], data, draws, steps, seed) for c in taken}
-    return [
-        *_worst(each),
-        calibration(posterior, data.validation or data.test, draws, seed),
-        _restarts(Posterior([posterior.chains[c] for c in taken]), data, draws, seed),
-    ]
+    several = len(posterior.chains) > 1
+    if several and len(taken) == 1:
+        words = f"stacking uses one of {len(weights)} chains, so there is none to compare it with"
+        restarts = Finding("restarts", None, R_HAT, words)
+    else:
+        restarts = _restarts(Posterior([posterior.chains[c] for c in taken]), data, draws, seed)
+    held = data.validation or data.test
+    return [*_worst(each, several), calibration(posterior, held, draws, seed), restarts]
 
 
-def _worst(chains: Mapping[int, Sequence[Finding]]) -> list[Finding]:
+def _worst(chains: Mapping[int, Sequence[Finding]], several: bool) -> list[Finding]:
     """Of each finding that of the chain that exceeds the limit by most, or comes nearest to it."""
     found = []
     for name in dict.fromkeys(finding.name for findings in chains.values() for finding in findings):
         own = [(chain, one) for chain, findings in chains.items() for one in findings if one.name == name]
         chain, worst = max(own, key=lambda each: _badness(each[1]))
-        words = f"chain {chain}: {worst.words}" if len(chains) > 1 else worst.words
+        words = f"chain {chain}: {worst.words}" if several else worst.words
         found.append(replace(worst, words=words))
     return found
 

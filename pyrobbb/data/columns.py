@@ -6,6 +6,7 @@ Everything is learned from the training rows alone; validation, test and new row
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -259,7 +260,9 @@ class Columns:
     def inputs(self, rows: Any, reach: float = inf) -> Tensor:
         """Inputs `(M, features)`, in double precision, for rows in any form that `Table` takes.
 
-        Other columns are ignored. Values more than `reach` standard deviations from the mean are warned of.
+        Other columns of a table are ignored; an array has the columns of the training array, of which the
+        last may be absent if they are no inputs. Values more than `reach` standard deviations from the mean
+        are warned of.
 
         Raises:
             ValueError: A column is absent, or holds text where the training rows hold numbers; or the columns
@@ -267,7 +270,7 @@ class Columns:
         """
         texts = {kind.name: kind.categories for kind in self.kinds if isinstance(kind, Categorical)}
         frame = as_frame("rows", rows, texts, {kind.name for kind in self.kinds}.__contains__)
-        if not isinstance(rows, Mapping) and not is_table(rows):
+        if not isinstance(rows, Mapping | str | os.PathLike) and not is_table(rows):
             self._check_places(frame)
         absent = [kind.name for kind in self.kinds if kind.name not in frame]
         if absent:

@@ -303,7 +303,7 @@ def rows_of(frame: Frame) -> int:
 
 
 def by_place(frame: Frame) -> int:
-    """How many columns are called "0", "1", ..., as those of an array; 0 if they are not all called so."""
+    """How many columns are called "0", "1", ..., as those of an array; 0 if a number is left out."""
     places = {name for name in frame if name.isdecimal()}
     return len(places) if places == {*map(str, range(len(places)))} else 0
 

@@ -52,22 +52,21 @@ def by_confidence(probs: np.ndarray, y: np.ndarray, bins: int = 15, counts: np.n
 def coverage(
     draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, counts: np.ndarray | None = None
 ) -> dict[float, tuple[float, float]]:
-    """By level, the share of new values that the draws' central intervals hold, and that of y `(M,)`.
+    """By level, the shares of new values and of y `(M,)` that the draws' `(S, M)` central intervals hold.
 
-    The first is the level itself, or as much as lies between the outermost of few draws `(S, M)`. Of whole
-    numbers it is the share of the draws, which is larger, as many may equal an end. `weights` are those of
-    the draws, `(S,)`, and `counts` say how often each row counts, `(M,)`; by default all alike.
+    The former is the level, or what lies between the outermost draws where these are too few for it. Where
+    several draws tie at an end, as counts do, it is the share of the draws, which is larger. `weights` are
+    those of the draws, `(S,)`, and `counts` say how often each row counts, `(M,)`; by default all alike.
     """
     S = len(draws) if weights is None else weights.sum() ** 2 / np.square(weights).sum()
-    most, whole = (S - 1) / (S + 1), bool((draws == draws.round()).all())
     ends = _ends(draws, [(1 + side * level) / 2 for level in LEVELS for side in (-1, 1)], weights)
     found = {}
     for level, low, high in zip(LEVELS, ends[::2], ends[1::2], strict=True):
-        drawn, true = (
-            np.average((low <= values) & (values <= high), axis=-1, weights=counts) for values in (draws, y)
-        )
-        expected = float(np.average(drawn, weights=weights)) if whole else min(level, most)
-        found[level] = expected, float(true)
+        drawn = np.average((low <= draws) & (draws <= high), axis=0, weights=weights)
+        tied = ((draws == low).sum(0) > 1) | ((draws == high).sum(0) > 1)
+        expected = np.where(tied, drawn, min(level, (S - 1) / (S + 1)))
+        true = np.average((low <= y) & (y <= high), weights=counts)
+        found[level] = float(np.average(expected, weights=counts)), float(true)
     return found
 
 

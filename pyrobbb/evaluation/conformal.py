@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,10 +55,16 @@ def calibrate(
         return ConformalIntervals(scores, counts=counts)
     if not isinstance(prediction, ClassPrediction) or prediction.probs.dim() != 2:
         raise ValueError("conformal sets are for one class label in each row")
+    probs = prediction.probs
+    if weights is not None and len(y) == len(probs):  # the label of a row that counts nothing may be any
+        counts = row_weights("weights", weights, probs)
+        there = counts > 0
+        y = y[there] if isinstance(y, Tensor) else np.asarray(y)[there.numpy(force=True)]
+        probs, weights = probs[there], counts[there]
     y = prediction.labels(y)
-    if y.shape != prediction.probs.shape[:1]:
-        raise ValueError(f"y has the shape {tuple(y.shape)}, but {len(prediction.probs)} rows were predicted")
-    of_classes = _class_scores(prediction.probs, score)
+    if y.shape != probs.shape[:1]:
+        raise ValueError(f"y has the shape {tuple(y.shape)}, but {len(probs)} rows were predicted")
+    of_classes = _class_scores(probs, score)
     labels = y.long().to(of_classes.device)[:, None]
     scores, counts = _sorted(of_classes.gather(1, labels), weights)
     return ConformalSets(scores, score, of_classes.shape[1], counts=counts)
@@ -85,9 +92,10 @@ class _Calibrated:
         rank = max(1, ceil(_exact((n + 1) * checks.share("level", level))))
         if rank > _exact(n):
             least = ceil(_exact(level / (1 - level)))
+            counted = "" if bool((counts == 1).all()) else " by their weights, which count them"
             raise ValueError(
-                f"a level of {level:g} needs at least {least} calibration rows, got {n:g}: hold more rows "
-                f"back, or ask for at most {floor(1e4 * n / (n + 1)) / 1e4:g}"
+                f"a level of {level:g} needs at least {least} calibration rows, got {n:g}{counted}: "
+                f"hold more rows back, or ask for at most {floor(1e4 * n / (n + 1)) / 1e4:g}"
             )
         place = (reached < rank - 1e-9).sum(0, keepdim=True)  # the sum of many fractions is rounded
         return self.scores.gather(0, place)[0]

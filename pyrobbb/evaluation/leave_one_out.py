@@ -60,8 +60,7 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
 
     Raises:
         ValueError: There is none; one has no LOO (`has_loo`), such as a point estimate; two are of different
-            rows, whose log densities cannot be subtracted: targets, row numbers or inputs differ, as far as
-            both have them.
+            rows, whose log densities cannot be subtracted: their targets differ, or the numbers of the rows.
     """
     without = [name for name, data in posteriors.items() if not has_loo(data)]
     if without or not posteriors:
@@ -74,7 +73,7 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
         if not _same_rows(posteriors[first], posteriors[name]):
             raise ValueError(
                 f"posteriors must be of the same rows, but the observed data of {first!r} and {name!r} "
-                f"differ: export both with the same data and number of observations"
+                f"differ, or their row numbers: export both with the same data and number of observations"
             )
     az = arviz_io.import_arviz()
     exact = {"round_to": "none"} if "round_to" in signature(az.compare).parameters else {}  # ArviZ 1.x rounds
@@ -94,9 +93,9 @@ def _same_rows(one: Any, other: Any) -> bool:
         data["constant_data"] if "constant_data" in arviz_io.group_names(data) else {}
         for data in (one, other)
     )
-    shared = [name for name in ("training_row", "x") if name in here and name in there]
-    pairs = [(y, other_y), *((here[name].values, there[name].values) for name in shared)]
-    return all(np.array_equal(a, b) for a, b in pairs)
+    numbered = "training_row" in here and "training_row" in there
+    same = not numbered or np.array_equal(here["training_row"].values, there["training_row"].values)
+    return same and np.array_equal(y, other_y)
 
 
 def _k_bad(left_out: Any) -> float:

@@ -72,8 +72,8 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
         them, as in a trained network; latent variables of the likelihood; those of the prior that are a
         `PyroSample`, depend on one another or are not scales of normals about 0; a prior that is not a
         product of univariate distributions on the real line, or differs from weight to weight; a network of
-        which no single parameter tensor holds back the input; whole numbers as inputs, alike in every row
-        read; half precision, in which the search fails; or no finite value found.
+        which no single parameter tensor holds back the input; rows that are all alike, if the network takes
+        no others; half precision, in which the search fails; or no finite value found.
     """
     if model.dtype.itemsize < 4:
         return None
@@ -156,10 +156,10 @@ class _Search:
         self.scales = {name: own for name, own in given.items() if own}
         order = torch.randperm(len(train))  # data may be sorted by class
         self.few = train.take(order[:ROWS]).to(model.device)
-        self.probes = _differing(self.few.x)
+        self.probes, self.made_up = _differing(self.few.x, train)
         self.y, self.counts = self.few.y, self.few.counts
         if isinstance(train, Split):
-            rows = order[: max(ROWS, TARGETS // self._probe("")[0].numel())]
+            rows = order[: max(ROWS, TARGETS // self._probe("", self.few.x)[0].numel())]
             self.y, self.counts = train.y[rows].to(model.device), train.counts[rows].to(model.device)
 
     def least(self) -> float:
@@ -244,16 +244,21 @@ class _Search:
             each = self._each_nll(self._outputs(draws, self.few.x), self.few.y, self.few.weights)
         return float(each.mean())
 
-    def _probe(self, silent: str) -> Tensor:
+    def _probe(self, silent: str, x: Tensor | None = None) -> Tensor:
         """The network's output at weights that have nothing to do with the prior, one site being zero."""
         weights = {name: self.sites[name].like + 0.1 * self.noise[0][name] for name in self.model.sites}
         weights = {name: w * (name != silent) for name, w in weights.items()}
-        return self.model.apply_network(weights, self.probes)
+        return self.model.apply_network(weights, self.probes if x is None else x)
 
     def _gate(self) -> str | None:
         """The last site without which the output does not depend on x; "" for a point estimate, now zero."""
         if bool((self.probes == self.probes[:1]).all()):
             return None
+        if self.made_up:
+            try:
+                self._probe("")
+            except (RuntimeError, IndexError, ValueError):  # inputs that stand for something, such as tokens
+                return None
         for _, point in reversed(list(self.model.network.named_parameters())):
             before = point.clone()
             point.zero_()
@@ -383,11 +388,21 @@ def _error(draws: list[float]) -> float:
     return float(torch.tensor(draws).std()) / math.sqrt(len(draws))
 
 
-def _differing(x: Tensor) -> Tensor:
-    """Inputs that show whether an output depends on them, which rows that are alike do not."""
-    if not x.is_floating_point() or bool((x != x[:1]).any()):
-        return x
-    return x[:1] + torch.randn(ROWS, *x.shape[1:], dtype=x.dtype, device=x.device)
+def _differing(x: Tensor, train: Any) -> tuple[Tensor, bool]:
+    """Inputs that show whether an output depends on them, which rows that are alike do not; are they made up?
+
+    They are those read if these differ, else others of the training rows in memory, else around them.
+    """
+    if bool((x != x[:1]).any()):
+        return x, False
+    if isinstance(train, Split):
+        other = (train.x != x[:1].to(train.x.device)).flatten(1).any(1).nonzero()[:ROWS, 0]
+        if len(other):
+            return torch.cat([x[:1], train.x[other].to(x.device)]), False
+    if not x.is_floating_point():
+        return x, False
+    noise = torch.randn(ROWS, *x.shape[1:], dtype=x.dtype, device=x.device)
+    return x[:1] + noise * x[:1].abs().clamp_min(1), True
 
 
 def _constant(output: Tensor) -> bool:

@@ -61,9 +61,9 @@ class DropoutGuide(FlatGuide):
         parts = []
         for name, value in self.split(self.loc).items():
             if name in self.masked:
-                mask = (
-                    torch.rand(self.masked[name], device=value.device) >= self.p
-                )  # half precision is coarse
+                # in half precision uniform numbers are coarse
+                uniform = torch.rand(self.masked[name], dtype=torch.float32, device=value.device)
+                mask = uniform >= self.p
                 value = value.unflatten(0, (len(mask), -1)) * (mask.to(value) / (1 - self.p)).unsqueeze(1)
             parts.append(value.flatten())
         return torch.cat(parts)

@@ -10,13 +10,18 @@ from inspect import signature
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+import torch
+from pyro import poutine
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.device import uses_tf32
+from pyrobbb._support.distribution_parts import own_tensors
+from pyrobbb._support.flat import without_expansion
 from pyrobbb._support.optim import FORMS
+from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import (
     alike,
     changes,
@@ -32,7 +37,6 @@ from pyrobbb._support.settings import (
 )
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import digest_of
-from pyrobbb.training.prior_changes import KeptPrior
 
 if TYPE_CHECKING:
     from pyrobbb.training.callbacks import Callback
@@ -116,20 +120,31 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
     }
     if made.centres():
         found["trained weights"] = digest_of(*(value for _, value in made.network.named_buffers()))
-    return found | ({"parameters of the weights' prior": laws} if (laws := _laws(made)) else {})
+    return found | ({"sizes of the weights' prior": laws} if (laws := _laws(made)) else {})
 
 
 def _laws(made: BayesianNetwork) -> dict[str, str]:
-    """Mean and spread of the parameters that a prior of one's own gives, which it may read from anywhere.
+    """The size of each tensor in the distributions that a prior of one's own gives, wherever it reads them.
 
-    Nothing of our own, whose values tell, nor where some are drawn, trained or changed on the way. Three
-    digits are the same on another processor.
+    It is the root of the mean square of v + |v| cos(k), over the tensor's numbers v_k, which tells order and
+    sign and does not cancel: three digits are the same on another processor. Nothing of our own priors, whose
+    values tell, nor where something is drawn, trained or kept in buffers.
     """
     kinds = {type(part).__module__.partition(".")[0] for part in (made.prior, *made.prior.parts())}
-    if kinds == {"pyrobbb"} or any(made.prior_buffers):
+    changing = [*made.other_latents, *made.prior_parameters, *made.prior_buffers]
+    if kinds == {"pyrobbb"} or changing:
         return {}
-    given = {name: value.double() for name, value in KeptPrior(made, live=False).constants.items()}
-    return {name: f"{v.mean():.3g} ± {v.std(correction=0):.3g}" for name, v in given.items()}
+    found = []
+    for seed in range(2):
+        with isolated(seed, device=made.device), poutine.block(), torch.no_grad():
+            given = {name: own_tensors(made.prior_of(name)) for name in made.sites}
+            found.append({f"{name} {i}": _size(v) for name, of in given.items() for i, v in enumerate(of)})
+    return found[0] if found[0] == found[1] else {}  # it draws some
+
+
+def _size(value: Tensor) -> str:
+    v = without_expansion(value).flatten().cpu().double()
+    return f"{float((v + v.abs() * torch.arange(len(v)).cos()).square().mean().sqrt()):.3g}"
 
 
 def plain_network(network: nn.Module) -> dict[str, Any]:

@@ -44,7 +44,20 @@ def test_few_draws_hold_what_they_say_of_new_values_from_where_they_are_from(S):
         # five standard deviations of 20,000; between the few of nine draws a straight line is not exact
         assert share == pytest.approx(expected, abs=0.05 if S == 9 else 0.02), level
         if (1 - level) / 2 * (S + 1) >= 1:  # beyond the outermost draws nothing is known
-            assert expected == level
+            assert expected == pytest.approx(level)
+
+
+@pytest.mark.parametrize("law", ["zero-inflated", "counts", "counts by thirds"])
+def test_where_draws_tie_the_share_of_the_draws_is_expected(law):
+    random = np.random.default_rng(0)
+
+    def values(shape):
+        if law == "zero-inflated":
+            return np.where(random.random(shape) < 0.5, 0.0, random.gamma(2.0, size=shape))
+        return random.poisson(3.0, shape) / (3 if "thirds" in law else 1)
+
+    for level, (expected, share) in coverage(values((400, 4000)), values(4000)).items():
+        assert share == pytest.approx(expected, abs=0.05), level  # five standard deviations of 4000: 0.04
 
 
 def test_weights_count_draws():

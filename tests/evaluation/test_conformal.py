@@ -144,7 +144,10 @@ def test_rows_count_as_often_as_their_weights_say(level):
     probs = torch.rand(30, 3, generator=generator).softmax(1)
     label = torch.randint(0, 3, (30,), generator=generator)
     plain = calibrate(labels(probs.repeat_interleave(counts, 0)), label.repeat_interleave(counts))
+    label[counts == 0] = -1
     torch.testing.assert_close(calibrate(labels(probs), label, counts).quantile(level), plain.quantile(level))
+    with pytest.raises(ValueError, match=r"got 1 by their weights, which count them: hold more"):
+        calibrate(labels(probs), label.clamp_min(0), torch.full((30,), 1 / 30)).quantile(0.9)
     with pytest.raises(ValueError, match=r"weights must have the shape \(30,\), got \(2,\)"):
         calibrate(labels(probs), label, counts[:2])
 

@@ -108,6 +108,25 @@ def test_rows_that_are_alike_agree_with_the_closed_form_too(rare):
     assert trivial_free_energy(model, Split(x, y)) == pytest.approx(exact, rel=0.05)
 
 
+class _Tokens(nn.Module):
+    """Its second column of floating-point numbers names a row of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(3, 2), nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.cat([x[:, :1], self.table(x[:, 1].long())], 1))
+
+
+@pytest.mark.parametrize("rare", [0, 1])
+def test_inputs_that_stand_for_something_are_not_made_up(rare):
+    x, y = torch.zeros(1000, 2), 3 + normal(1000, 1, seed=1)
+    x[:rare] = 2
+    model = BayesianNetwork(_Tokens(), priors.Normal(), likelihoods.Normal(1.0), 1000)
+    assert (trivial_free_energy(model, Split(x, y)) is None) == (rare == 0)
+
+
 def test_of_whole_numbers_that_are_alike_nothing_can_be_seen():
     network = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(2, 1))
     model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(1.0), 30)

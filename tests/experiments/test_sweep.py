@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pickle
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -205,6 +206,7 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path, capsys):
     config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
     first = Tally()
     first.on_multirun_start(config)
+    pickle.dumps(first)  # as launchers do
     (tmp_path / "job-0.json").write_text('{"folder": "a", "error": "of the first"}')
     with pytest.raises(SystemExit, match="2"):
         Tally().on_multirun_start(config)
@@ -213,6 +215,7 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path, capsys):
         first.on_multirun_end(config)
     assert capsys.readouterr().out.startswith("1 jobs, 1 failed")
     Tally().on_multirun_start(config)
+    Tally().on_multirun_end(config)
 
 
 def test_a_job_that_cannot_be_counted_ends_the_sweep(tmp_path, monkeypatch, capsys):

@@ -245,7 +245,7 @@ def test_a_last_layer_that_is_not_applied_last_is_told(head_first: bool, caplog:
     data = from_arrays(normal(8, 2), normal(8, 1, seed=1), task="regression")
     model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.5))
     Laplace(structure="full", layers="last").around(model, data)
-    said = "layers='last' takes body.weight, body.bias, of the module that the network registers last"
+    said = "layers='last' takes body.weight, body.bias, of the layer that the network registers last"
     assert (said in caplog.text) is head_first
 
 
