@@ -104,6 +104,10 @@ class BayesianNetwork(FunctionalNetwork):
         self.prior_sites = tuple(site for site, _, _ in self._own_latents(*self._priors))
         self.likelihood_sites = tuple(site for site, _, _ in self._own_latents("likelihood"))
         self.other_latents = (*self.prior_sites, *self.likelihood_sites, *hyper)
+        if twice := {*self.sites} & {*self.other_latents}:
+            raise ValueError(
+                f"a parameter may not be named {min(twice)!r}: a latent of the model has that name"
+            )
         self.latents = (*self.sites, *self.other_latents)
 
     def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
@@ -138,17 +142,19 @@ class BayesianNetwork(FunctionalNetwork):
         What a prior samples in `distribution` is in the trace alone.
         """
         sampled, events = {}, {}
-        for part in self._priors:
-            getattr(self, part)  # so that Pyro registers its parameters
-        for name, module, attribute in self._own_latents(*self._priors, "likelihood"):
-            distribution = module._pyro_samples[attribute]
-            distribution = distribution if hasattr(distribution, "sample") else distribution(module)
-            sampled[name], events[name] = pyro.sample(name, distribution), distribution.event_shape
-            self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
-        for name in self.sites:
-            initial = self._buffer(name)
-            told = {"init": initial, "module": self.owner(name)}
-            sampled[name], events[name] = pyro.sample(name, self.prior_of(name), infer=told), initial.shape
+        with self._pyro_context:
+            for part in self._priors:
+                getattr(self, part)  # so that Pyro registers its parameters
+            for name, module, attribute in self._own_latents(*self._priors, "likelihood"):
+                distribution = module._pyro_samples[attribute]
+                distribution = distribution if hasattr(distribution, "sample") else distribution(module)
+                sampled[name], events[name] = pyro.sample(name, distribution), distribution.event_shape
+                self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
+            for name in self.sites:
+                initial = self._buffer(name)
+                told = {"init": initial, "module": self.owner(name)}
+                sampled[name] = pyro.sample(name, self.prior_of(name), infer=told)
+                events[name] = initial.shape
         return _same_draws(sampled, events)
 
     def prior_of(self, name: str) -> TorchDistribution:
@@ -342,6 +348,7 @@ class BayesianNetwork(FunctionalNetwork):
                 raise ValueError(
                     f"the model's {what} were made for another {name}: build a new BayesianNetwork with it"
                 )
+            value = deepcopy(value)
         super().__setattr__(name, value)
 
     def __copy__(self) -> BayesianNetwork:

@@ -225,9 +225,7 @@ class LogPoisson(dist.Poisson):
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Counts; where a rate is 2^53 or more, above which doubles skip whole numbers, the rate itself."""
-        rate = self.rate.expand(self._extended_shape(sample_shape))
-        huge = rate.double() >= MOST
-        return torch.where(huge, rate, torch.poisson(rate.masked_fill(huge, 0.0)))
+        return _counts(self.rate.expand(self._extended_shape(sample_shape)))
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LogPoisson:
         """The same distribution over a larger batch shape."""
@@ -259,7 +257,12 @@ class LogPoisson(dist.Poisson):
 
 
 class NegativeBinomial(dist.NegativeBinomial):
-    """Pyro's negative binomial with its cdf and quantiles, and its `log_prob` as `LogPoisson` has it."""
+    """Pyro's negative binomial with its cdf and quantiles; `log_prob` and draws are as in `LogPoisson`."""
+
+    @torch.no_grad()
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Counts; where the gamma that is drawn first is 2^53 or more, the gamma itself."""
+        return _counts(self._gamma.sample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log P(y = value), in nats, computed in double precision."""
@@ -285,6 +288,12 @@ class NegativeBinomial(dist.NegativeBinomial):
         chance = torch.where(huge, 0.5, torch.sigmoid(-self.logits))
         found = _by_scipy(scipy.stats.nbinom.ppf, value, self.total_count, chance)
         return torch.where(huge, gamma, found.clamp_min(0))  # scipy says -1 at level 0
+
+
+def _counts(rate: Tensor) -> Tensor:
+    """Poisson draws, or the rate itself from `MOST` on, where torch's whole numbers would overflow."""
+    huge = rate.double() >= MOST
+    return torch.where(huge, rate, torch.poisson(rate.masked_fill(huge, 0.0)))
 
 
 def _by_scipy(function: Callable[..., Any], *values: Tensor) -> Tensor:

@@ -198,13 +198,13 @@ class Run(Options):
     def _bound(self, posterior: Posterior, data: Dataset, chains: Sequence[Training]) -> dict[str, Any]:
         """The free energy, that of ignoring the inputs, where it goes, and what it is as a code.
 
-        Of a method or a guide whose loss is not a bound, `train_loss`, and of Laplace the log evidence of
-        each chain.
+        Of several chains the mean by their weights, which bounds their mixture. Of a method or a guide whose
+        loss is not a bound, `train_loss`, and of Laplace the log evidence of each chain.
         """
         of_chains = [chain.history.rows[-1].free_energy for chain in chains if chain.history.rows]
         if not of_chains:  # of a method without steps
             return {}
-        loss, found = fmean(of_chains), dict[str, Any]()
+        loss, found = fmean(of_chains, posterior.chain_weights), dict[str, Any]()
         bound = chains[0].has_bound
         found["free_energy" if bound else "train_loss"] = loss
         evidence = [

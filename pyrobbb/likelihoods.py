@@ -6,25 +6,25 @@ prediction that averages such distributions over draws and scores them. To add o
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro.distributions import TorchDistribution, constraints
-from pyro.nn import PyroModule, PyroParam, PyroSample
+from pyro.nn import PyroParam, PyroSample
 from torch import Tensor
 from torch.distributions import Distribution
 
 from pyrobbb import distributions
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import on_real_line, own_tensor, rebased, univariate, unmasked
-from pyrobbb._support.random_state import isolated
+from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.data.dataset import Spec, Task
 from pyrobbb.distributions import Affine, of_pyro
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
@@ -32,7 +32,7 @@ from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, Val
 Scale = float | Sequence[float] | Tensor | Distribution
 
 
-class Likelihood(PyroModule):
+class Likelihood(Named):
     """p(y | f) for a network output f.
 
     A likelihood of your own needs `forward`, and `width` if the distribution has several parameters:
@@ -48,6 +48,9 @@ class Likelihood(PyroModule):
     task: Task = "regression"
     prediction: ClassVar[type[Prediction]] = ValuePrediction
     draws_together: ClassVar[bool] = False  # whether it depends on all of a step's draws at once
+
+    def __init__(self) -> None:
+        super().__init__(type(self).__name__)
 
     def width(self, outputs: int) -> int:
         """Width of the network's last layer for `outputs` classes or regression targets."""
@@ -83,6 +86,19 @@ class Likelihood(PyroModule):
                 f"{float(y[tuple(first)]):g} in row {first[0]} is outside the support of "
                 f"{type(self).__name__}: {support}"
             )
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        """Move or cast everything; buffers in double precision, such as units of y, are moved alone."""
+        doubles = [
+            (module, name, value)
+            for module in self.modules()
+            for name, value in module.named_buffers(recurse=False)
+            if value.dtype == torch.double
+        ]
+        super()._apply(fn, recurse)
+        for module, name, value in doubles:
+            module._buffers[name] = value.to(module.get_buffer(name).device)
+        return self
 
 
 class Categorical(Likelihood):
@@ -393,7 +409,8 @@ class Rescaled(Likelihood):
                 f"Rescaled has units for {self.loc.shape[-1]} outputs, {name} has {outputs[0]}: "
                 f"the network's width must be {self.width(self.loc.shape[-1])}"
             )
-        made = Affine(base, self.loc.to(output.dtype), self.unit.to(output.dtype))
+        dtype = torch.promote_types(output.dtype, torch.float32)  # y in half precision would be far off
+        made = Affine(base, self.loc.to(dtype), self.unit.to(dtype))
         return rebased(distribution, made)  # a mask outside, so that -log b is left out with its value
 
 

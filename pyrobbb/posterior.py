@@ -151,13 +151,13 @@ class Posterior:
         Raises:
             ValueError: An argument is outside its domain, or the guide was never fitted.
         """
-        seed = checks.seed("seed", seed)
+        seed = checks.whole("seed", seed)
         for s in range(checks.count("draws", draws)):
             yield one_draw(self._fitted(chain), (seed, chain, s))
 
     def draw(self, draws: int, *, chain: int = 0, seed: int = 0) -> Weights:
         """Weight draws stacked: `(draws, *shape)` for each site."""
-        seed = checks.seed("seed", seed)
+        seed = checks.whole("seed", seed)
         keys = [(seed, chain, s) for s in range(checks.count("draws", draws))]
         return stacked(some_draws(self._fitted(chain), keys))
 
@@ -175,7 +175,7 @@ class Posterior:
                 "this posterior predicts with the network linearised around a mode, which is not a network "
                 "of the same layers: a drawn function may be far wider; use Laplace(linearised=False)"
             )
-        key = (checks.seed("seed", seed), chain, checks.count("draw", draw, minimum=0))
+        key = (checks.whole("seed", seed), chain, checks.count("draw", draw, minimum=0))
         weights = one_draw((model, guide), key)
         return network_with(model, weights)
 
@@ -248,10 +248,7 @@ class Posterior:
         chains = [*map(self._number, given)] if isinstance(given, Iterable) else []
         if not chains:
             raise ValueError(f"chains must be a list of at least one chain's number, got {given!r}")
-        if mean_weights or not any(self.chains[chain][0].latents for chain in chains):
-            # a point estimate has nothing to average over; weights need shares that can hold them
-            draws = 1 if self.chain_weights is None or len(chains) == 1 else max(draws, SHARES)
-        each = self.shares(draws, chains)
+        each = self.shares(draws, chains, mean_weights=mean_weights)
         own = mixed_seed(checks.seed("seed", seed), -1, chains[0])  # noise of each chain's own samples
         with torch.no_grad(), isolated(own, device=x.device), ExitStack() as stack:
             for model, _ in self.chains:
@@ -316,14 +313,19 @@ class Posterior:
         """Whether the predictions of a chain are those of its network linearised around a mode."""
         return self.predicting_model(chain) is not self.chains[chain][0]
 
-    def shares(self, draws: int, chains: Sequence[int]) -> dict[int, int]:
+    def shares(self, draws: int, chains: Sequence[int], *, mean_weights: bool = False) -> dict[int, int]:
         """How many draws each of some chains gives; in proportion to their weights, by largest remainders.
+
+        Of chains that are points, as with `mean_weights`, `draws` counts only if it is more than it needs.
 
         Raises:
             ValueError: All of `chains` have weight 0.
         """
-        draws = checks.count("draws", draws)
         chains = list(dict.fromkeys(map(self._number, chains)))
+        if mean_weights or not any(self.chains[chain][0].latents for chain in chains):
+            # a point estimate has nothing to average over; weights need shares that can hold them
+            draws = 1 if self.chain_weights is None or len(chains) == 1 else max(draws, SHARES)
+        draws = checks.count("draws", draws)
         if self.chain_weights is None or len(chains) == 1:
             return dict.fromkeys(chains, draws)
         weights = [self.chain_weights[chain] for chain in chains]

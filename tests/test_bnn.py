@@ -221,6 +221,15 @@ def test_a_parameter_with_the_name_of_our_site_is_refused() -> None:
         BayesianNetwork(Named(), PRIOR, GAUSS, N=4)
 
 
+def test_a_parameter_with_the_name_of_a_latent_is_refused() -> None:
+    net = nn.Linear(2, 1)
+    net.likelihood = nn.Module()
+    net.likelihood.scale = nn.Parameter(torch.ones(1))
+    BayesianNetwork(net, PRIOR, GAUSS)
+    with pytest.raises(ValueError, match=r"a parameter may not be named 'likelihood.scale': a latent of the"):
+        BayesianNetwork(net, PRIOR, likelihoods.Normal(dist.HalfNormal(1.0)))
+
+
 def test_a_module_at_two_places_is_one_module() -> None:
     layer = nn.Linear(3, 3)
     model = BayesianNetwork(nn.Sequential(layer, nn.Tanh(), layer), PRIOR, GAUSS, 12)
@@ -445,8 +454,22 @@ def test_a_prior_or_likelihood_that_is_refused_is_told_why() -> None:
         ValueError, match=r"sites \(they differ in likelihood.scale\) were made for another l"
     ):
         model.likelihood = latent
-    model.likelihood = other = likelihoods.Normal(2.0)
-    assert model.likelihood is other
+    model.likelihood = likelihoods.Normal(2.0)
+    assert float(model.likelihood.scale) == 2.0
+
+
+def test_a_new_likelihood_or_prior_is_copied_as_the_first_is() -> None:
+    noise, prior = likelihoods.Normal(2.0, learn_scale=True), priors.Learned(PRIOR)
+    models = [BayesianNetwork(nn.Linear(2, 1), priors.Learned(PRIOR), GAUSS) for _ in range(2)]
+    for model in models:
+        model.likelihood, model.prior = noise, prior
+        assert model.likelihood(torch.zeros(1, 1)).stddev.item() == pytest.approx(2.0)
+        assert model.sample_weights()["weight"].shape == (1, 2)
+    for parts in zip(*(model.modules() for model in models), strict=True):
+        assert parts[0] is not parts[1]
+    assert not {id(part) for part in (*noise.modules(), *prior.modules())} & {
+        id(part) for part in models[0].modules()
+    }
 
 
 @pytest.mark.parametrize(
@@ -547,3 +570,11 @@ def test_one_value_of_a_latent_serves_all_draws(rows: int) -> None:
     law = model.observation(output, {"likelihood.scale": torch.tensor([2.0])}, draws=1)
     expected = pyro.distributions.Normal(output, 2.0).log_prob(torch.zeros(()))[..., 0]
     torch.testing.assert_close(law.log_prob(torch.zeros(rows, 1)), expected)
+
+
+def test_weights_are_sampled_beside_a_latent_of_the_likelihood() -> None:
+    """Without a call of the model before it."""
+    model = BayesianNetwork(nn.Linear(3, 1), PRIOR, likelihoods.Normal(dist.HalfNormal(1.0)), 12)
+    with isolated(0):
+        sampled = model.sample_weights()
+    assert set(sampled) == {"likelihood.scale", "weight", "bias"}

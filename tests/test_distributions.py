@@ -19,6 +19,7 @@ from torch.distributions.constraints import MixtureSameFamilyConstraint
 from engine_fakes import law
 from pyrobbb import distributions
 from pyrobbb._support.distribution_parts import applied, in_double, univariate, unmasked
+from pyrobbb._support.random_state import isolated
 from pyrobbb.distributions import ScaleMixtureNormal, StudentT
 
 E = math.exp
@@ -359,3 +360,18 @@ def test_a_transform_s_tensors_go_with_its_distribution(name: str) -> None:
     assert exact.dtype == torch.float64
     torch.testing.assert_close(exact.float(), before, rtol=1e-4, atol=1e-5)
     assert distribution.log_prob(value).dtype == torch.float32, "the user's own stays"
+
+
+def test_a_negative_binomial_draws_no_negative_counts() -> None:
+    """Above 2^53 the gamma itself, as torch's Poisson would overflow; below, torch's own counts."""
+    r, logits = torch.tensor(2.0), torch.tensor([44.0, 300.0, 1.0])
+    with isolated(0):
+        drawn = distributions.NegativeBinomial(r, logits=logits).sample((1000,))
+    assert float(drawn[:, 0].mean()) == pytest.approx(2 * math.exp(44), rel=0.2)
+    assert float(drawn.min()) >= 0
+    assert bool((drawn[:, 1] == math.inf).all())
+    few = {"total_count": r, "logits": logits[2:]}
+    with isolated(1):
+        own = distributions.NegativeBinomial(**few).sample((50,))
+    with isolated(1):
+        assert torch.equal(own, dist.NegativeBinomial(**few).sample((50,)))

@@ -182,6 +182,13 @@ def test_any_seed_serves(seed: int, chain: int) -> None:
     assert torch.equal(one, two)
 
 
+def test_a_seed_is_a_whole_number() -> None:
+    posterior = linear_posterior()
+    for take in (posterior.draw, posterior.function, lambda n, seed: next(posterior.each_draw(n, seed=seed))):
+        with pytest.raises(ValueError, match=r"seed must be a whole number, got 1\.5"):
+            take(1, seed=1.5)
+
+
 GUIDES: dict[str, Callable[[Any], nn.Module]] = {
     "mean_field": partial(MeanFieldNormal, init_rho=Normal(scale=1.0, loc=-1.0)),
     "auto_normal": partial(autoguide.AutoNormal, init_scale=0.3),

@@ -13,6 +13,7 @@ from pyrobbb.data.dataset import Spec, Units
 from pyrobbb.evaluation.conformal import calibrate
 from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 from pyrobbb.training.trainer import Training
 
@@ -198,3 +199,28 @@ def test_the_standard_deviation_in_units_whose_squares_float32_lacks(unit):
     )
     torch.testing.assert_close(other.std / unit, one.std)
     assert calibrate(other, torch.zeros(7)).scores.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.half])
+def test_units_outlive_half_precision(dtype):
+    """As a network that is to be small is converted after the fit."""
+    model = BayesianNetwork(
+        nn.Linear(1, 1), priors.Normal(), Rescaled(likelihoods.Normal(0.5), [1234.5], [0.3])
+    )
+    guide = MeanFieldNormal(model)
+    guide()
+    posterior = Posterior([(model, guide)])
+    x = torch.linspace(-1, 1, 9)[:, None]
+    before = posterior.predict(x, mean_weights=True).mean
+    for part in (model, guide):
+        part.to(dtype)
+    assert model.likelihood.loc.dtype == model.likelihood.likelihood.scale.dtype == torch.double
+    torch.testing.assert_close(
+        posterior.predict(x.to(dtype), mean_weights=True).mean, before, rtol=0, atol=0.01
+    )
+    low = model.likelihood(torch.zeros(1, 1, dtype=dtype))
+    assert low.mean.item() == 1234.5
+    assert low.log_prob(torch.tensor([[1234.5]])).item() == pytest.approx(
+        -math.log(0.15) - 0.5 * math.log(2 * math.pi), abs=0.02
+    )
+    assert model.to("meta").likelihood.loc.device.type == "meta"

@@ -528,6 +528,9 @@ def test_a_tensor_of_rows_as_they_stand_in_the_table_is_told(numbered, caplog):
     assert not caplog.records
     posterior.predict(torch.tensor([[100.0]]))
     assert "it is taken to be standardised already, but it holds values up to 100" in caplog.text
+    for whole in (torch.uint8, torch.int64):  # pixels come in bytes, standardised rows do not
+        with pytest.raises(ValueError, match=r"cannot take a row of x, torch\.u?int"):
+            posterior.predict(torch.tensor([[100]], dtype=whole))
 
 
 def test_rows_in_other_units_are_told(tmp_path, caplog):

@@ -39,11 +39,11 @@ LEAST = -60.0  # dB, where it begins at the earliest
 
 
 def error(posterior: Posterior, part: Split, **options: Any) -> float:
-    """Error of the predictions in percent; options are those of `Posterior.predict`."""
+    """Error of the predictions in percent, by the rows' weights; options are those of `Posterior.predict`."""
     prediction = posterior.predict(part.x, part.y, **options)
     if not isinstance(prediction, ClassPrediction):
         raise ValueError("the run is not a classification: pruning is measured by the share of wrong classes")
-    return prediction.metrics(part.y)["error"]
+    return prediction.metrics(part.y, part.weights)["error"]
 
 
 def errors(

@@ -162,13 +162,16 @@ def of_posterior(posterior: Posterior, curve: PaperCurve, chains: Sequence[int] 
 
 
 def plain(result: Result, seed: int = 0, folder: Path | None = None) -> Posterior:
-    """A plain network with the Bayesian one's layers, minibatches, optimiser, schedule and epochs."""
+    """A plain network with the Bayesian one's layers, minibatches, optimiser, schedule and epochs.
+
+    As of a Bayesian one, a single seed decides how it begins and in which order it sees the rows.
+    """
     run, data = result.run, result.data.to("cpu")
     with isolated(seed):
         model = run.model(data.spec, priors.Deterministic(), HeteroscedasticNormal())
     return fit(
         model, None, data, epochs=run.epochs, optim=run.optim, schedule=run.schedule,
-        batch_size=run.batch_size, device="cpu", folder=folder, progress=None,
+        batch_size=run.batch_size, seed=seed, device="cpu", folder=folder, progress=None,
     )  # fmt: skip
 
 
@@ -224,13 +227,14 @@ def main(arguments: Sequence[str]) -> Numbers:
     best = choose(scores, believed)
     fits = {p: bayesian(p, overrides, out.fits / p) for p in chosen.priors}
     each = range(NETWORKS)
-    others = [plain(fits[best], seed, out.fits / f"plain-{seed}") for seed in each]
+    seeds = [fits[best].run.seed + c for c in each]
+    others = [plain(fits[best], seed, out.fits / f"plain-{seed}") for seed in seeds]
     sampled = nuts(best, overrides, out.fits / f"nuts-{best}", chosen)
     off, train = torch.tensor(AT)[:, None], fits[best].data.train
     agreement = r_hat(function_draws(sampled.posterior, off, draws=sampled.run.draws))[:, 0]
     found = {
         "settings": asdict(chosen),
-        "seeds": [fits[best].run.seed + c for c in each],
+        "seeds": seeds,
         "at": AT,
         "truth": curve.truth(off)[:, 0].tolist(),
         "held-out log score": scores,

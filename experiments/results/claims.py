@@ -148,15 +148,16 @@ def order_of_regret(record: Record) -> Found:
     each = [list(found.values())[-1] for found in ends.values()]
     gaps = [verdict([b - a for a, b in zip(*pair, strict=True)]) for pair in pairwise(each)]
     words = "; ".join(f"{name} {estimate(end, 0)}" for name, end in zip(ends, each, strict=True))
-    found = "holds" if set(gaps) == {"holds"} else "in part" if "holds" in gaps else "undecided"
+    found = gaps[0] if len({*gaps}) == 1 else "in part" if "holds" in gaps else "does not"
     return f"{words}; {seeds(len(each[0]))}", found
 
 
 def regret(record: Record) -> Found:
     """Showdown: Bayes by Backprop's regret in percent of choosing at random."""
     each = record["agents"]["Bayes by Backprop"]["percent of uniform, realised"]
-    lower = verdict([26.9 - value for value in each]) == "holds"
-    return f"{estimate(each, 1)} %, {seeds(len(each))}", "lower than that run" if lower else "undecided"
+    below = verdict([26.9 - value for value in each])
+    said = {"holds": "lower than that run", "does not": "higher than that run"}
+    return f"{estimate(each, 1)} %, {seeds(len(each))}", said.get(below, below)
 
 
 def nine_numbers(record: Record) -> Found:

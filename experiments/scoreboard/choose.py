@@ -10,7 +10,16 @@ from experiments._runner.build import ConfigError
 from experiments._runner.fit_points import Result
 from experiments._runner.tables import markdown as table
 from experiments.scoreboard import agreement, compare, detection, regressions
-from experiments.scoreboard.compare import REFERENCE, Row, joined, pairs, rows_of, values
+from experiments.scoreboard.compare import (
+    REFERENCE,
+    Row,
+    joined,
+    of_one_network,
+    pairs,
+    refuse_other_budgets,
+    rows_of,
+    values,
+)
 from pyrobbb._support.files import read_json
 
 PARTS: dict[str, ModuleType] = {  # `run` of each fits and leaves a record, `report` prints one
@@ -156,10 +165,11 @@ def _spreads(rows: Sequence[Row], name: str, models: Sequence[str]) -> str:
 
 def _told_apart(rows: Sequence[Row], name: str, longer: Result | None) -> str:
     """AUROC; of a method that only the longer fits have, with a plain network's of that length."""
-    own = _mean(rows_of(rows, method=name), AUROC, "{:.3f}")
+    own = _mean(rows_of(of_one_network(rows), method=name), AUROC, "{:.3f}")
     if own != "-" or longer is None or not rows_of(longer["rows"], method=name):
         return own
-    own, plain = (_mean(rows_of(longer["rows"], method=one), AUROC, "{:.3f}") for one in (name, REFERENCE))
+    rows = of_one_network(longer["rows"])
+    own, plain = (_mean(rows_of(rows, method=one), AUROC, "{:.3f}") for one in (name, REFERENCE))
     return f"{own} ({longer['budget']['epochs']} epochs; plain: {plain})"
 
 
@@ -169,12 +179,17 @@ def _mean(rows: Sequence[Row], measure: str, form: str) -> str:
 
 
 def read(folder: Path) -> dict[str, Result]:
-    """The records of a folder by part, and the larger and the longer one, if they are there."""
-    found = [read_record(path) for path in sorted(folder.glob("scoreboard_*.json"))]
+    """The records of a folder by part, and the larger and the longer one, if they are there.
+
+    Raises:
+        ConfigError: A file is no record, or two of one part are of different budgets on the same data.
+    """
+    found = {path: read_record(path) for path in sorted(folder.glob("scoreboard_*.json"))}
     records = {}
     for name in PARTS:
-        each = [record for record in found if record["part"] == name]
-        if each:
+        own = {path: record for path, record in found.items() if record["part"] == name}
+        refuse_other_budgets(own)
+        if each := list(own.values()):
             records[name] = {**each[0], "each": each, "rows": joined([record["rows"] for record in each])}
     others = {name: folder / f"{name}.json" for name in (LARGER, LONGER)}
     return records | {name: read_record(path) for name, path in others.items() if path.exists()}

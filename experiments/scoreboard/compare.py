@@ -1,16 +1,20 @@
 """Rows of a record side by side: means with standard errors, and paired differences with intervals."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import sem
 
+from experiments._runner.build import ConfigError
 from experiments._runner.tables import interval
 from pyrobbb.data.uci import KNOWN
 
 Row = dict[str, Any]
 REFERENCE = "plain network"
+BUDGET = ("network", "noise", "steps of a fit", "epochs")  # that rows side by side have in common
 
 
 def rows_of(rows: Sequence[Row], **keys: Any) -> list[Row]:
@@ -24,15 +28,40 @@ def joined(parts: Sequence[Sequence[Row]]) -> list[Row]:
     return list({tuple(row.get(key) for key in places): row for rows in parts for row in rows}.values())
 
 
+def refuse_other_budgets(records: Mapping[Path, Mapping[str, Any]]) -> None:
+    """ConfigError if two records have rows of the same data under different budgets: no one table."""
+    data = ("network", "table", "kind", "split", "model")
+    for (path, one), (other, two) in combinations(records.items(), 2):
+        own, others = ({tuple(map(row.get, data)) for row in part["rows"]} for part in (one, two))
+        budgets = [(key, one["budget"].get(key), two["budget"].get(key)) for key in BUDGET]
+        apart = [f"{key} {a} and {b}" for key, a, b in budgets if None not in (a, b) and a != b]
+        if own & others and apart:
+            raise ConfigError(
+                f"record: {path} and {other} have rows of the same data, under {', '.join(apart)}: "
+                f"keep them in different folders"
+            )
+
+
+def of_one_network(rows: Sequence[Row]) -> Sequence[Row]:
+    """These rows; ConfigError if they are of several networks, whose seeds are no pairs."""
+    networks = list(dict.fromkeys(row["network"] for row in rows if "network" in row))
+    if len(networks) > 1:
+        raise ConfigError(f"record: its rows are of several networks ({', '.join(networks)}), not of one")
+    return rows
+
+
 def values(rows: Sequence[Row], measure: str) -> list[float]:
     """A measure of the rows that have it."""
     return [row[measure] for row in rows if row.get(measure) is not None]
 
 
 def distinct(rows: Sequence[Row]) -> list[Row]:
-    """The rows without those of a gap split that tests what an earlier one does, so says nothing new."""
+    """The rows without those of a gap split that tests what an earlier one does, so says nothing new.
+
+    Of such splits the first stays that has a number.
+    """
     first: dict[tuple[str, str, int], Row] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: bool(reason(row))):
         if row.get("kind") == "gap":
             first.setdefault((row["method"], row["table"], KNOWN[row["table"]].first_gap(row["split"])), row)
     return [row for row in rows if row.get("kind") != "gap" or row in first.values()]

@@ -182,7 +182,9 @@ def load_module(module: nn.Module, state: dict[str, Any], what: str, path: Path 
     own = module.state_dict()
     check_shapes({k: v.shape for k, v in own.items()}, {k: v.shape for k, v in state.items()}, what, path)
     for name, value in own.items():
-        if value.is_floating_point() and value.dtype != state[name].dtype:
+        # units of y stay in double precision, where they once were cast with the network
+        units = name.startswith("likelihood.") and value.dtype == torch.double
+        if value.is_floating_point() and value.dtype != state[name].dtype and not units:
             raise CheckpointError(
                 f"{path} has {name} in {state[name].dtype}, the {what} here has {value.dtype}: make it with "
                 f"network.to({state[name].dtype})"

@@ -66,6 +66,13 @@ def count(name: str, value: Any, *, minimum: int = 1) -> int:
     return int(value)
 
 
+def whole(name: str, value: Any) -> int:
+    """`value` if it is a whole number."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    return int(value)
+
+
 def seed(name: str, value: Any) -> int:
     """`value` if torch's generators take it: a whole number from 0 to 2^63 - 1."""
     if count(name, value, minimum=0) >= 2**63:

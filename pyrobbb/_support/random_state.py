@@ -103,9 +103,12 @@ class Named(PyroModule):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         before = self._pyro_name
+        if "." in before:  # it is part of another, whose copy renames it
+            return
         now = _unique(before.rpartition("_")[0] or before)
         for part in self.modules():
-            if isinstance(part, PyroModule):
+            renamed = isinstance(part, Named) and not part._pyro_name.startswith(before)  # it did so itself
+            if isinstance(part, PyroModule) and not renamed:
                 part._pyro_name = now + part._pyro_name.removeprefix(before)
 
 

@@ -1,7 +1,7 @@
 """Choose the step of a training: the fastest that fits model and guide, logging what was lost."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -123,6 +123,9 @@ def make_step(
             raise NotFastError(says_replaced(replaced))
         if estimator == "weights" or point:
             _check(step, case)
+            if not isinstance(guide, MeanFieldNormal) and hasattr(guide, "rho"):
+                with _widened(guide):  # where rho is low, exp and softplus are alike
+                    _check(step, case)
     except NotFastError as reason:
         if estimator == "local":
             raise ValueError(f"estimator='local' does not fit: {reason}; take 'weights'") from reason
@@ -258,11 +261,25 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
         raise NotFastError(f"the weights are {guide.loc.dtype}")
     with torch.enable_grad():  # a parameter of the prior that is trained by gradients shows itself
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
+    drawn = {name for name, site in trace.nodes.items() if site["type"] == "sample"}
+    if others := sorted(drawn - {*guide.shapes, "y", "data"}):  # such as a measurement, or a factor
+        raise NotFastError(f"the model has a sample site of its own, {others[0]!r}")
     try:
         priors = {name: trace.nodes[name]["fn"] for name in guide.shapes}
         return prior_segments(priors, model.prior_buffers)
     except KeyError as reason:
         raise NotFastError(str(reason)) from reason
+
+
+@contextmanager
+def _widened(guide: Any) -> Iterator[None]:
+    """With rho 0 for a while."""
+    before = guide.rho.detach().clone()
+    guide.rho.data.zero_()
+    try:
+        yield
+    finally:
+        guide.rho.data.copy_(before)
 
 
 def _check(step: MeanFieldStep | ProgramStep, case: _Case) -> None:

@@ -54,7 +54,7 @@ def new_rows(
     elif isinstance(columns, Names):
         x = columns.inputs(x)
     if isinstance(x, Tensor):
-        pixels = x.dtype == torch.uint8 and not whole
+        pixels = x.dtype == torch.uint8 and not whole and not table
         x = x.to(dtype) if x.is_floating_point() or pixels else x
     else:
         refuse_several(x, y)

@@ -1,6 +1,6 @@
 """ArviZ's own plots of a posterior, as pictures: the same three in both of its generations.
 
-ArviZ draws through pyplot; here no figure, setting or warning of a plot outlives the call.
+ArviZ draws through pyplot; here no figure, setting, warning or seed of a plot outlives the call.
 """
 
 import io
@@ -40,6 +40,7 @@ def pictures(data: Any, left_out: Any = None) -> dict[str, Picture | str]:
     drawn: dict[str, Picture | str] = {}
     for name, (possible, draw) in wanted.items():
         if possible:
+            state = np.random.get_state()  # noqa: NPY002, the one that ArviZ seeds
             with (
                 matplotlib.rc_context({"figure.dpi": 110}),
                 warnings.catch_warnings(),
@@ -50,6 +51,8 @@ def pictures(data: Any, left_out: Any = None) -> dict[str, Picture | str]:
                     drawn[name] = _png(draw(data))
                 except Exception as error:  # of whatever kind: the others are drawn all the same
                     drawn[name] = reason(error)
+                finally:
+                    np.random.set_state(state)  # noqa: NPY002
     return drawn
 
 

@@ -57,16 +57,24 @@ class Calibration:
 
         With k of S draws below it, a truth's place in an exact q is anywhere from k / (S + 1) to
         (k + 1) / (S + 1). The part of this between 1/4 and 3/4 counts, so that 0.5 is right for any S.
+        NaN of a single draw, such as a point: it would be 0.5 whatever the truth is.
         """
+        if self.draws == 1:
+            return float("nan")
         low, high = (np.clip(end * (self.draws + 1) - self.p * self.draws, 0, 1) for end in (0.25, 0.75))
         return float((high - low).mean())
 
     def __str__(self) -> str:
         error = 0.5 / len(self.p) ** 0.5
+        width = (
+            "the posterior is a single point, which has no width"
+            if self.draws == 1
+            else f"{100 * self.covered:.0f} % of true function values lie in the central half of the "
+            f"posterior, 50 ± {100 * error:.0f} % where its width is right"
+        )
         return (
-            f"on {len(self.p)} data sets drawn from the model, {100 * self.covered:.0f} % of true function "
-            f"values lie in the central half of the posterior, 50 ± {100 * error:.0f} % where its width is "
-            f"right; p-value for a centre without bias {self.asymmetry:.2g}"
+            f"on {len(self.p)} data sets drawn from the model, {width}; "
+            f"p-value for a centre without bias {self.asymmetry:.2g}"
         )
 
 

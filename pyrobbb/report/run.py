@@ -212,7 +212,9 @@ def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
     if rows:
         error = error_among(metrics.get("validation", metrics.get("test", {})))
         trivial, label = metrics.get("trivial_free_energy"), f"validation {error.label}"
-        sections.append(training.learning(rows, trivial, label, bound="free_energy" in metrics))
+        weights = metrics.get("chain_weights")
+        bound = "free_energy" in metrics
+        sections.append(training.learning(rows, trivial, label, bound=bound, chain_weights=weights))
     if metrics.get("kl_ledger"):
         sections.append(training.ledger(metrics["kl_ledger"], of_chain(metrics)))
     if "code_length" in metrics:

@@ -15,7 +15,14 @@ LINES = 60  # of a table
 NATS = "nats per example"
 
 
-def learning(rows: Sequence[Epoch], trivial: float | None, error: str, *, bound: bool) -> Section:
+def learning(
+    rows: Sequence[Epoch],
+    trivial: float | None,
+    error: str,
+    *,
+    bound: bool,
+    chain_weights: Sequence[float] | None = None,
+) -> Section:
     """Free energy, or another loss, its two parts and the validation error, by epoch.
 
     Args:
@@ -23,9 +30,13 @@ def learning(rows: Sequence[Epoch], trivial: float | None, error: str, *, bound:
         trivial: The free energy of ignoring the inputs, if known.
         error: The name and unit of the validation error.
         bound: Whether the loss is a free energy.
+        chain_weights: Of each chain in the mixture that predicts; None weighs them alike.
     """
     ends = [max((row for row in rows if row.chain == c), key=lambda row: row.epoch) for c in _chains(rows)]
-    energy, kl, nll = (fmean(getattr(row, name) for row in ends) for name in ("free_energy", "kl", "nll"))
+    weights = chain_weights if len(chain_weights or ()) == len(ends) else None  # a history may be cut off
+    energy, kl, nll = (
+        fmean([getattr(row, name) for row in ends], weights) for name in ("free_energy", "kl", "nll")
+    )
     whole, part, far = (
         ("Free energy", "KL", "How far the posterior is from the prior")
         if bound

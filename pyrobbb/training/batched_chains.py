@@ -67,7 +67,9 @@ class BatchedChains(JointChains):
         first = self._check_alike()
         point = isinstance(first.step, DescentStep)
         stacked, savings = (StackedDescent, POINT) if point else (StackedStep, MEAN_FIELD)
-        with isolated():
+        with isolated(), ExitStack() as stack:
+            for chain in self.chains:
+                stack.enter_context(buffers_kept(chain.model))
             try:
                 segments = [_segments(chain) for chain in self.chains]
             except NotFastError as reason:
@@ -91,6 +93,9 @@ class BatchedChains(JointChains):
             prepares = ways(fast, each * R, steps, savings, calls=R)
             self.step = fastest(make, [*prepares, None], first.log)
             self._compare(parts, noise)
+            if self.step.run.recorded and (counted := first.counted()):
+                raise NotBatchableError(f"the network changes {counted} when it is called")
+        self.began = [chain.plain() for chain in self.chains]
 
     def _check_alike(self) -> Chain:
         first = self.chains[0]
@@ -115,10 +120,14 @@ class BatchedChains(JointChains):
     def _compare(self, parts: Sequence[Split], noise: Tensor) -> None:
         """NotBatchableError unless each chain's own step sees the same terms and gradients."""
         at = torch.get_rng_state()
+        buffers = [*self.chains[0].model.network.buffers()]
+        before = [buffer.clone() for buffer in buffers]
         try:
             terms = self._evaluate(parts, [1.0] * len(parts), noise)
         except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
             raise NotBatchableError(f"the network cannot be batched: {first_line(error)}") from error
+        if not all(map(torch.equal, before, buffers)):
+            raise NotBatchableError("the network changes its buffers, which each chain has for itself")
         if not torch.equal(at, torch.get_rng_state()):
             raise NotBatchableError("the network draws random numbers of its own, as dropout does")
         each = [Terms(*both) for both in zip(terms.kl, terms.nll, strict=True)]
@@ -139,6 +148,13 @@ class BatchedChains(JointChains):
 
         One network computes all chains, and a recording of it has what is no tensor as it was.
         """
+        now = [chain.plain() for chain in self.chains]
+        for r, (first, own) in enumerate(zip(self.began, now, strict=True)):
+            if (first == self.began[0]) != (own == now[0]):
+                raise ValueError(
+                    f"the network of chain {r} changed in training and that of another chain did not: train "
+                    f"them with together=False"
+                )
         parts = [chain.train.head(self.chains[0].batch_size) for chain in self.chains]
         with ExitStack() as stack:
             for chain in self.chains:

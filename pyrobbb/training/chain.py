@@ -114,7 +114,7 @@ class Chain:
         self.options = Options.of(options)
         train, held = rows_of(data, validation)
         N, given = len(train), model.N
-        self._take_size(model, N, ranks, getattr(train, "batch_size", None))
+        self._check_size(given, N, ranks, getattr(train, "batch_size", None))
         self.ranks = ranks
         self.inference = self.options.inference if model.sites else SVI()  # no weights, no posterior
         if not model.sites and type(self.options.inference) not in (SVI, MAP):
@@ -139,6 +139,7 @@ class Chain:
         quiet = no_nan_warnings()
         with isolated(self.seed, device=self.device), quiet, tf32_products(self.tf32), torch.enable_grad():
             try:
+                model.N = N
                 self._set_up()
             except BaseException:
                 model.N = given  # it was not fitted to these data
@@ -159,13 +160,11 @@ class Chain:
         self.constants = self._constants()
         self.changed = False  # whether they did in the epoch that ended last, in whichever process
 
-    def _take_size(self, model: BayesianNetwork, N: int, ranks: ProcessGroup, loader: int | None) -> None:
-        """N, B and M, if they fit."""
-        if model.N is None:
-            model.N = N
-        if N != model.N:
+    def _check_size(self, given: int | None, N: int, ranks: ProcessGroup, loader: int | None) -> None:
+        """B and M, if they fit N and the model's own."""
+        if given not in (None, N):
             raise ValueError(
-                f"the model was made for N={model.N} data, the training set has {N}; to train it on all of "
+                f"the model was made for N={given} data, the training set has {N}; to train it on all of "
                 f"these, the earlier rows among them, set model.N = None first"
             )
         asked = self.options.batch_size
@@ -230,14 +229,14 @@ class Chain:
         graph = isinstance(step, GraphStep)
         if replaced and fast != "off":
             why, instead = says_replaced(replaced), "off"
-        elif step.recorded and fast not in ("eager", "off") and (counted := self._counted()):
+        elif step.recorded and fast not in ("eager", "off") and (counted := self.counted()):
             why, instead = f"the network changes {counted} when it is called", "off" if graph else "eager"
         else:
             return step
         self.progress.log(f"training step by step, without a recording: {why}")
         return self._made_step(instead)
 
-    def _counted(self) -> str | None:
+    def counted(self) -> str | None:
         """An attribute that the network changes at each call on the same rows, as one that counts them."""
         model, x = self.model, self.sample.head(self.batch_size).x
         seen = []
@@ -407,8 +406,12 @@ class Chain:
             self.progress.epoch(row)
 
     def _constants(self) -> str:
-        """What callbacks may change of the modules besides tensors; a text, for lists may change in place."""
-        modules = (*self.model.modules(), *self.guide.modules()) if self.callbacks else ()
+        """What callbacks may change of the modules besides tensors."""
+        return self.plain() if self.callbacks else ""
+
+    def plain(self) -> str:
+        """What the modules hold besides tensors; a text, for lists may change in place."""
+        modules = (*self.model.modules(), *self.guide.modules())
         return repr([(module.training, constants(module)) for module in modules])
 
     def _check_recording(self) -> None:

@@ -75,6 +75,8 @@ def warn_of_data(model: BayesianNetwork, guide: nn.Module, train: Split, *, tabl
     A `table` has standardised its inputs itself, but for those that are to come as they stand.
     """
     seen = train.take(scattered(len(train), SEEN))  # the first rows of a sorted table lie far from 0
+    if seen.weights is not None:
+        seen = seen.take(seen.weights > 0)  # others may hold fill values
     with isolated(device=model.device), evaluating(model):
         if unused := _unused(model, train.x[:4]):
             logger.warning("%s", UNUSED.format(", ".join(unused)))
@@ -86,7 +88,7 @@ def warn_of_data(model: BayesianNetwork, guide: nn.Module, train: Split, *, tabl
             )
         if not table:
             _warn_of_inputs(seen.x)
-        if model.likelihood.prediction is ValuePrediction:
+        if model.likelihood.prediction is ValuePrediction and len(seen):
             _warn_of_targets(model, guide, seen)
 
 

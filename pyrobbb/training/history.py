@@ -82,9 +82,13 @@ def read_finished(path: Path | str, metrics: Mapping[str, Any]) -> list[Epoch]:
     """The history of a finished run with these metrics; no file is an empty one, one cut off is logged."""
     rows = read(path) if Path(path).exists() else []
     ends = {row.chain: row.free_energy for row in rows}
-    last = fmean(ends.values()) if ends else nan
-    told = metrics.get("free_energy", metrics.get("train_loss"))  # which is the mean over the chains' ends
-    if Path(path).exists() and told is not None and not isclose(last, told):
+    each = [ends[chain] for chain in sorted(ends)]
+    given = metrics.get("chain_weights")
+    weights = given if given and len(given) == len(each) else None
+    last = fmean(each, weights) if each else nan
+    told = metrics.get("free_energy", metrics.get("train_loss"))  # the mean over the chains' ends
+    same = told is None or isclose(last, told) or isclose(fmean(each or [nan]), told)  # once without weights
+    if Path(path).exists() and not same:
         logger.warning(
             "%s was cut off, or belongs to another run: its last loss is %.6g, the run's is %.6g",
             path, last, told,

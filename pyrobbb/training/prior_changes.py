@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pyrobbb._support.distribution_parts import univariate
+from pyrobbb._support.distribution_parts import own_tensors, univariate
 from pyrobbb._support.flat import without_expansion
 from pyrobbb.bnn import BayesianNetwork
 
@@ -42,9 +42,10 @@ class KeptPrior:
         read = {buffer.untyped_storage().data_ptr() for buffer in live}
         found = {}
         for name in model.sites:
-            base = univariate(model.prior_of(name))
-            for key in getattr(base, "arg_constraints", {}):
-                value = getattr(base, key, None)
+            base = univariate(prior := model.prior_of(name))
+            own = {key: getattr(base, key, None) for key in getattr(base, "arg_constraints", {})}
+            parts = own or dict(enumerate(own_tensors(prior)))  # of a mixture or a transformed one
+            for key, value in parts.items():
                 if isinstance(value, Tensor) and value.untyped_storage().data_ptr() not in read:
                     found[f"{name}.{key}"] = without_expansion(value.detach()).clone()
         return found

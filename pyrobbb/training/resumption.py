@@ -14,6 +14,7 @@ from pyrobbb._support.optim import load_state
 from pyrobbb._support.process_group import noise_of
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import GraphStep
+from pyrobbb.accelerated.whole_step import WholeStep
 from pyrobbb.data.dataset import digest_of
 from pyrobbb.training import compatibility
 from pyrobbb.training.chain import Chain
@@ -131,7 +132,7 @@ class Resumable(Chain):
             plain = {name: value for name, value in changed.items() if not isinstance(value, Tensor)}
             compatibility.restore_attributes(self.model, plain)  # of a network that counts its calls
         load_state(self.optimizer, state["optimizer"])  # after the step, whose making may begin it
-        if isinstance(self.step, GraphStep):
+        if isinstance(self.step, GraphStep | WholeStep):
             self.step.reset()
         if self.schedule is not None and state["schedule"] is not None:
             self.schedule.load_state_dict(state["schedule"])

@@ -12,15 +12,18 @@ from pyro.distributions import Normal
 from pyro.infer.autoguide import (
     AutoNormal,
 )
+from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from own_priors import Correlated
 from pyrobbb import likelihoods, priors
+from pyrobbb._support.flat import split
 from pyrobbb._support.optim import trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import dispatch as choose
 from pyrobbb.accelerated.compilation_cost import ways
 from pyrobbb.accelerated.compile import compile, compiled_program
+from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.accelerated.fused_kl import draw
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.prior_segments import PriorSegment
@@ -146,9 +149,51 @@ class ScaledTwice(BayesianNetwork):
             return super().forward(x, y)
 
 
+class Pinned(BayesianNetwork):
+    """A network of which one value was measured too, as near as makes no difference at the start."""
+
+    def sample_weights(self) -> Any:
+        weights = super().sample_weights()
+        value = self.apply_network(weights, torch.zeros(1, *self.features))[..., 0, 0]
+        pyro.sample("pin", Normal(value.detach(), 1e3), obs=torch.zeros(()))
+        return weights
+
+    features: tuple[int, ...] = ()
+
+
+class Exponential(PyroModule):
+    """A mean field of one's own with sigma = e^rho, which is softplus where rho is low."""
+
+    def __init__(self, model: BayesianNetwork) -> None:
+        super().__init__("exponential")
+        values = model.initial()
+        self.shapes = {name: value.shape for name, value in values.items()}
+        self.loc = nn.Parameter(torch.cat([value.flatten() for value in values.values()]))
+        self.rho = nn.Parameter(torch.full_like(self.loc, -9.0))
+
+    def split(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        return split(flat, self.shapes)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        locs, scales = self.split(self.loc), self.split(self.rho.exp())
+        return {
+            name: pyro.sample(name, Normal(loc, scales[name]).to_event(loc.dim()))
+            for name, loc in locs.items()
+        }
+
+
+def test_another_sample_site_is_not_left_out() -> None:
+    """However little it differs at the start."""
+    case = Case(PRIORS["normal"])
+    case.model.__class__, Pinned.features = Pinned, tuple(case.data.x.shape[1:])
+    with pytest.raises(NotFastError, match="a sample site of its own, 'pin'"):
+        choose.element_wise(case.model, case.guide, case.data)
+
+
 @pytest.mark.parametrize(
     ("make_guide", "prior", "why"),
     [
+        (Exponential, PRIORS["normal"], "its KL differs from Pyro's"),
         (AutoNormal, PRIORS["normal"], "AutoNormal is not a mean-field normal"),
         (OtherGuide, PRIORS["normal"], "OtherGuide is not a mean-field normal"),
         (Wider, PRIORS["normal"], "the guide Wider has a split of its own"),

@@ -92,6 +92,17 @@ def test_chains_count_by_their_weights():
     torch.testing.assert_close(average, posterior.predict(X, draws=4).probs, rtol=0, atol=1e-5)
 
 
+def test_point_estimates_count_by_their_weights_as_in_predict():
+    """A few draws could not hold weights that no few hold."""
+    prior = PerParameter(default=Deterministic())
+    models = [BayesianNetwork(nn.Linear(3, 2), prior, likelihoods.Categorical(), N=10) for _ in range(3)]
+    posterior = Posterior([(model, NoWeights()) for model in models], chain_weights=(0.5, 0.3, 0.2))
+    average = exported(posterior, draws=1, average=True)(X)
+    torch.testing.assert_close(average, posterior.predict(X, draws=1).probs, rtol=0, atol=1e-5)
+    posterior.chain_weights = None
+    assert len(exported(posterior)(X)) == 3  # one each
+
+
 def test_a_linearised_network_is_refused(caplog):
     data = from_arrays(X, torch.arange(7) % 2, task="classification")
     network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))

@@ -160,13 +160,26 @@ def test_the_words_of_a_calibration() -> None:
     assert str(uniform).startswith("on 101 data sets drawn from the model, 50 % of true function values")
 
 
-@pytest.mark.parametrize("draws", [1, 2, 3, 10, 200])
+@pytest.mark.parametrize("draws", [2, 3, 10, 200])
 def test_an_exact_posterior_covers_half_with_any_number_of_draws(draws: int) -> None:
     """A truth is above 0, 1, ... or all of them with equal probability; of 200, 99 of 201 are in between."""
     ranks = np.arange(draws + 1)[:, None, None] / draws
     assert Calibration(ranks, draws).covered == pytest.approx(0.5, abs=1e-12)
     narrow = Calibration(np.array([0.0, 1.0])[:, None, None], draws)
     assert narrow.covered == pytest.approx(max(0.0, 1 - 0.25 * (draws + 1)), abs=1e-12)
+
+
+def test_a_point_has_no_width_that_could_be_right() -> None:
+    def fitted(made: Dataset, seed: int) -> Posterior:
+        model = linear()
+        return Posterior([(model, MAP().guide(model, None))])
+
+    found = simulation_based_calibration(linear(), orthogonal(), fitted, repeats=4, points=2)
+    assert np.isnan(found.covered)
+    assert str(found) == (
+        "on 4 data sets drawn from the model, the posterior is a single point, which has no width; "
+        f"p-value for a centre without bias {found.asymmetry:.2g}"
+    )
 
 
 def test_simulated_data_count_only_draws_that_differ() -> None:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -163,6 +164,23 @@ def test_a_method_runs_from_the_command_and_again_at_once(name, tmp_path, capsys
     first, _, again = capsys.readouterr().out.partition("is finished")
     assert "figures" not in first
     assert "figures/ (" in again
+
+
+def test_the_free_energy_of_stacked_chains_is_by_their_weights(tmp_path, monkeypatch):
+    """The weighted mean bounds the mixture; a chain that predicts nothing decides nothing."""
+    found = {}
+    for weights in (None, (1.0, 1.0), (1e-9, 1.0)):
+        words = [*TINY, "chains=2", f"stacking={weights is not None}".lower()]
+        monkeypatch.setattr("pyrobbb.experiment.stacking_weights", lambda *_, chosen=weights, **__: chosen)
+        run = build(config(*words, f"folder={tmp_path}"))
+        result = run.execute()
+        ends = [history.rows[-1].free_energy for history in result.posterior.histories]
+        found[weights] = result.metrics["free_energy"], result.metrics["code_length"]["bits"]
+    assert found[None] == found[1.0, 1.0]
+    assert found[None][0] == fmean(ends)
+    assert abs(ends[0] - ends[1]) > 1e-4
+    assert found[1e-9, 1.0][0] == pytest.approx(ends[1], rel=1e-7)
+    assert found[1e-9, 1.0][1] / found[None][1] == pytest.approx(ends[1] / fmean(ends), rel=1e-6)
 
 
 def test_a_point_estimate_is_summed_up_as_other_runs_are(tmp_path, capsys):

@@ -275,6 +275,35 @@ def recurrent() -> nn.Module:
     return Chain(nn.Unflatten(1, (1, 3)), nn.LSTM(3, 2, batch_first=True), last, nn.Linear(2, 3))
 
 
+class Counting(nn.Module):
+    """Counts its calls, which change its output, in a buffer or in an attribute."""
+
+    def __init__(self, buffer: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        if buffer:
+            self.register_buffer("calls", torch.zeros(()))
+        else:
+            self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.layer(x) * (1 + self.calls / 2000)
+
+
+@pytest.mark.parametrize("buffer", [False, True])
+def test_a_network_that_counts_its_calls_is_trained_alone(buffer: bool, monkeypatch: Any) -> None:
+    """Recorded together its count would stand still, and only the first chain's buffers would change."""
+    monkeypatch.setattr("pyrobbb.accelerated.compilation_cost._OF_RECORDING", 1e-9)
+    runs = [training(r, priors.Normal(), net=Counting(buffer), epochs=50) for r in range(2)]
+    before = [float(run.model.network.calls) for run in runs]
+    message = "changes its buffers, which each chain has for itself" if buffer else "changes network.calls"
+    with pytest.raises(NotBatchableError, match=message):
+        train(runs, fast="auto")
+    if buffer:
+        assert [float(run.model.network.calls) for run in runs] == before
+
+
 @pytest.mark.parametrize("method", [SVI(), MAP()], ids=["svi", "map"])
 @pytest.mark.parametrize(
     ("net", "message"),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -96,6 +97,28 @@ def test_chains_trained_together_are_told_of_a_changed_attribute() -> None:
         trained(chains=2, callbacks=[Does(cooler)], epochs=4000, fast="auto")
 
 
+class Stops(nn.Module):
+    """A network whose first layer gets no gradient once a callback says so; its output stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.stop = nn.Linear(4, 3), nn.Linear(3, 2), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.body(x)
+        return self.head(h.detach() if self.stop else h)
+
+
+@pytest.mark.parametrize("only", [None, 0, 1])
+def test_of_chains_trained_together_not_one_alone_may_change(only: int | None) -> None:
+    def stop(view: Any) -> None:
+        view.model.network.stop = only is None or view.chain == only
+
+    said = r"chain 1 changed in training and that of another chain did not"
+    with nullcontext() if only is None else pytest.raises(ValueError, match=said):
+        trained(Stops, chains=2, callbacks=[Does(stop)])
+
+
 class Flips(Callback):
     """Changes an attribute for one epoch, at whose end no check is due by itself."""
 
@@ -184,6 +207,30 @@ def test_a_method_that_keeps_the_prior_says_so(method: Inference) -> None:
     guide = MeanFieldNormal if isinstance(method, SVI) else None
     with pytest.raises(ValueError, match=r"the prior's layer\.weight\.scale changed in training"):
         trained(prior=Annealed(False), guide=guide, inference=method, callbacks=[Does(narrower)])
+
+
+class OfTwo(nn.Module, priors.Prior):
+    """A mixture, whose distribution names no parameters of its own, with its scales in a buffer."""
+
+    scales: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scales", torch.tensor([0.5, 1.0]))
+
+    def distribution(self, name: str, parameter: Tensor) -> dist.TorchDistribution:
+        zeros = torch.zeros(*parameter.shape, 2)
+        each = dist.Normal(zeros, self.scales.expand(zeros.shape) * 1.0)
+        mixture = dist.MixtureSameFamily(dist.Categorical(logits=zeros), each)
+        return mixture.to_event(parameter.dim())
+
+
+def test_a_mixture_that_changes_is_refused_too() -> None:
+    def narrow(view: Any) -> None:
+        view.model.prior.scales.mul_(0.01)
+
+    with pytest.raises(ValueError, match=r"the prior's layer\.weight\.\d changed in training"):
+        trained(prior=OfTwo(), guide=None, inference=MAP(), callbacks=[Does(narrow)])
 
 
 def test_pyros_own_guides_follow_a_prior_that_changes() -> None:

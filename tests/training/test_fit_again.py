@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pyrobbb import BayesianNetwork, MeanFieldNormal, fit, likelihoods
+from pyrobbb import BayesianNetwork, MeanFieldNormal, Training, fit, likelihoods
 from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
 from pyrobbb.inference import MAP, Laplace
@@ -133,3 +133,13 @@ def test_buffers_that_training_changes_stay():
     before = values(first)
     trained(model, MeanFieldNormal)
     assert torch.equal(values(first), before)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"batch_size": 25}, "batch_size 25"), ({"chain": -1}, "chain must be")]
+)
+def test_a_refused_fit_leaves_n_as_it_was(wrong, message):
+    model = BayesianNetwork(nn.Linear(1, 1), likelihood=likelihoods.Normal(scale=0.3))
+    with pytest.raises(ValueError, match=message):
+        Training(model, MeanFieldNormal(model), DATA, epochs=1, **wrong)
+    assert model.N is None

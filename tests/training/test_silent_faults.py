@@ -14,7 +14,7 @@ from pyro.nn import PyroModule
 from torch import Tensor, nn
 
 from engine_fakes import normal
-from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, fit, likelihoods, priors
+from pyrobbb import BayesianNetwork, MeanFieldNormal, Posterior, Training, fit, likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.checkup import check
@@ -567,3 +567,17 @@ def test_a_row_whose_output_is_nan_is_named() -> None:
     model = BayesianNetwork(Rate(), priors.Normal(), likelihoods.Poisson())
     with pytest.raises(NonFiniteLossError, match=r"validation after epoch 1: .* row 2 of x.* logarithm of 0"):
         fit(model, MeanFieldNormal(model), held, epochs=2, progress=None, device="cpu")
+
+
+@pytest.mark.parametrize("filled", [True, False])
+def test_fill_values_in_rows_that_do_not_count_are_no_scale(
+    filled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = rows()
+    x, y, counts = given.train.x.clone(), given.train.y.clone(), torch.ones(N)
+    x[3], y[3], counts[3] = -9999.0, -9999.0, 0.0 if filled else 1.0
+    data = from_arrays(x, y, task="regression", weights=counts)
+    model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(1.0))
+    Training(model, MeanFieldNormal(model), data, epochs=1, device="cpu").run()
+    for warning in ("standard deviations of the likelihood's noise away", "x is not scaled"):
+        assert (warning in caplog.text) is not filled

@@ -74,8 +74,16 @@ def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_regression, "DRAWS", 20)
     small = ["epochs=1", "draws=4", "data.test=5", "data.N=50", "batch_size=20", "model.hidden=[3]"]
     small += ["fast=off", "priors=[gaussian]", "nuts_warmup=2", "nuts_draws=4", "nuts_depth=1"]
+    trained, fit = [], paper_regression.fit
+
+    def of_seed(*given, seed, **options):
+        trained.append(seed)
+        return fit(*given, seed=seed, **options)
+
+    monkeypatch.setattr(paper_regression, "fit", of_seed)
     paper_regression.main([*small, f"folder={tmp_path}"])
     record = json.loads(next(tmp_path.rglob("record.json")).read_text())
+    assert trained == record["seeds"] == [1, 2, 3, 4, 5]
     assert [len(record["bayesian"]["gaussian"]), len(record["plain"])] == [5, 5]
     assert record["chosen"] == "gaussian"
     assert record["nuts"]["prior"] == "gaussian"

@@ -30,6 +30,8 @@ from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import Blobs, Spec
+from pyrobbb.data.dataset import Split
+from pyrobbb.experiment import evaluate
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.models.mlp import mlp
 from pyrobbb.models.plain_mlp import plain_mlp
@@ -168,6 +170,16 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
     assert without["rows"][0]["left"] == 75 - 30  # of the 60 weights that are not biases
     assert "draws" not in without["rows"][0]["snr"]
     assert "biases all stay; 0 draws" in pruning_report.report(without)
+
+
+def test_the_error_after_pruning_counts_rows_by_their_weights(fitted):
+    _, result = fitted
+    part, wrong = result.data.test, result.data.test.y.clone()
+    wrong[0] = (result.posterior.predict(part.x, mean_weights=True).probs.argmax(1)[0] + 1) % 3
+    first = (torch.arange(len(wrong)) == 0).float()
+    alone = Split(part.x, wrong, first)
+    rows = pruning.errors(result.posterior, alone, [0.0], draws=0)
+    assert rows[0]["snr"]["mean"] == evaluate(result.posterior, alone, draws=1)["error_mean_weights"] == 100
 
 
 def test_the_record_of_pruning_has_the_options_of_its_command(fitted, monkeypatch):

@@ -10,13 +10,15 @@ import pytest
 import yaml
 from matplotlib.image import imread
 
+from experiments._runner.build import ConfigError
 from experiments.paper import table1_report
 from experiments.results.__main__ import MARKED, TEXTS, filled, make
-from experiments.results.aims import beside_published, ranked
+from experiments.results.aims import above_on_gaps, area, beside_published, ranked, told_apart
 from experiments.results.bound import cells, worth
 from experiments.results.claims import DECLARED, FOUND, claims, runs
 from experiments.results.figures import source
 from experiments.results.records import Records, made_by, seconds_of, seeds_of
+from experiments.scoreboard.published import OF_SPLITS
 from paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -175,6 +177,74 @@ def test_few_settings_have_no_rank_correlation():
     rows = [{"prior": "learned", "free_energy": i, "validation_error": i} for i in range(4)]
     words = "the fixed mixture - (0 settings); learned priors - (4 settings); one seed"
     assert ranked({"rows": rows, "seeds": [1]}) == (words, "too few settings")
+
+
+@pytest.mark.parametrize(
+    ("bayes", "fewer", "more", "found"),
+    [
+        (1000.0, 2000.0, 3000.0, "holds"),
+        (1000.0, 3000.0, 2000.0, "in part"),
+        (3000.0, 2000.0, 1000.0, "does not"),
+        (2000.0, 2000.0, 1000.0, "does not"),
+        (2000.0, 2000.0, 2000.0, "undecided"),
+    ],
+)
+def test_a_reversed_order_of_regret_is_no_order(bayes, fewer, more, found):
+    ends = {"Bayes by Backprop": bayes, "1 % greedy": fewer, "5 % greedy": more}
+    spreads = ((-1.0, 0.0, 1.0), (0.0, 1.0, -1.0), (1.0, -1.0, 0.0))
+    agents = {
+        name: {"expected": {"50000": [end + each for each in spread]}}
+        for (name, end), spread in zip(ends.items(), spreads, strict=True)
+    }
+    assert FOUND["order of regret"]({"agents": agents})[1] == found
+
+
+@pytest.mark.parametrize(
+    ("each", "found"),
+    [
+        ([5.0, 6.0, 7.0], "lower than that run"),
+        ([91.0, 92.0, 90.0], "higher than that run"),
+        ([20.0, 30.0, 26.0], "undecided"),
+        ([5.0], "one seed"),
+    ],
+)
+def test_a_regret_is_lower_or_higher_than_that_run(each, found):
+    agents = {"Bayes by Backprop": {"percent of uniform, realised": each}}
+    assert FOUND["regret"]({"agents": agents})[1] == found
+
+
+def test_a_method_that_failed_on_a_split_is_not_above_the_published():
+    rows = [
+        {"table": "yacht", "kind": kind, "split": split, "method": method, "log_likelihood": score}
+        for kind, published in OF_SPLITS.items()
+        for split in range(3)
+        for method, score in (("plain network", -9.0), ("SWAG", published["yacht"]["ensemble of 5"] + 0.5))
+    ]
+    assert above_on_gaps({"rows": rows})[1] == "reached"
+    last = rows.pop()
+    assert above_on_gaps({"rows": rows}) == ("none", "missed")
+    failed = {key: value for key, value in last.items() if key != "log_likelihood"} | {"stopped": "why"}
+    assert above_on_gaps({"rows": [*rows, failed]}) == ("none", "missed")
+    every = [{**row, "stopped": "why"} | {"log_likelihood": None} for row in rows if row["method"] == "SWAG"]
+    plain = [row for row in rows if row["method"] != "SWAG"]
+    assert above_on_gaps({"rows": [*plain, *every]}) == ("none", "missed")
+
+
+def test_detection_by_several_networks_is_not_taken_for_one():
+    rows = [
+        {"network": network, "seed": seed, "method": method, "auroc Fashion-MNIST": score + 0.001 * seed}
+        for network in ("2x400", "conv")
+        for seed in (1, 2)
+        for method, score in (("plain network", 0.9), ("mean field", 0.95))
+    ]
+    record = {"rows": rows[:4]}
+    assert told_apart("Fashion-MNIST", "mean field", record)[0].endswith("2 seeds")
+    assert area(0.9, "mean field", record)[1] == "reached"
+    several = r"its rows are of several networks \(2x400, conv\), not of one"
+    with pytest.raises(ConfigError, match=several):
+        told_apart("Fashion-MNIST", "mean field", {"rows": rows})
+    with pytest.raises(ConfigError, match=several):
+        area(0.9, "mean field", {"rows": rows})
 
 
 def test_a_full_table_1_that_is_still_to_come_fills_its_claims(tmp_path):

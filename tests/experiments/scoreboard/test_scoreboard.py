@@ -204,6 +204,8 @@ def test_a_gap_that_an_earlier_feature_gave_is_no_second_test() -> None:
     assert cell(own, "log_likelihood", 2) == f"10.50 ± {2 * math.sqrt(19 / 3):.2f}"
     assert distinct(own) == [own[0], *own[2:]]
     assert distinct(own[1:2]) == own[1:2], "without the earlier one it counts"
+    failed = {key: own[0][key] for key in ("table", "kind", "split", "method")} | {"stopped": "not finite"}
+    assert distinct([failed, *own[1:]]) == own[1:], "nor does one without a number stand for it"
     assert "energy, gap splits, each test set once" in report(
         {"part": "regressions", "budget": {}, "rows": [*other, *own]}
     )
@@ -285,6 +287,31 @@ def test_a_part_that_is_run_again_takes_the_place_of_its_rows(tmp_path: Path) ->
     assert len(joined["each"]) == 2
 
 
+def test_parts_of_other_budgets_on_the_same_data_are_refused(tmp_path: Path) -> None:
+    def keep(part: int, splits: list[int], **budget: object) -> None:
+        rows = [{"table": "yacht", "kind": "gap", "split": k, "method": "SWAG"} for k in splits]
+        content = {"part": "regressions", "budget": {"network": "deep", **budget}, "rows": rows}
+        (tmp_path / f"scoreboard_regressions-{part}.json").write_text(json.dumps(content))
+
+    keep(1, [0, 1], **{"steps of a fit": 1000})  # an older record does not say its noise
+    keep(2, [1, 2], **{"steps of a fit": 1000, "noise": "heavy tails"})
+    assert len(read(tmp_path)["regressions"]["rows"]) == 3
+    keep(2, [1, 2], **{"steps of a fit": 5000})
+    with pytest.raises(ConfigError, match=r"-1\.json and .*-2\.json have .* steps of a fit 1000 and 5000:"):
+        read(tmp_path)
+    keep(2, [2, 3], **{"steps of a fit": 5000})
+    assert len(read(tmp_path)["regressions"]["rows"]) == 4
+
+
+def test_a_result_without_a_number_is_of_its_settings_too(tmp_path: Path) -> None:
+    words = ["part=regressions", "quick=true", "splits=[0]", "methods=[SWAG]", f"folder={tmp_path}"]
+    (row,) = main([*words, "trials=1"])["rows"]
+    assert "too few come after start" in row["refused"]
+    assert main([*words, "trials=1"])["rows"] == [row]
+    with pytest.raises(ConfigError, match=r"holds a result of other settings .* give these another folder"):
+        main([*words, "trials=2"])
+
+
 def test_a_method_is_counted_against_the_plain_network_of_its_own_record() -> None:
     def record(**each: tuple[float, ...]) -> dict[str, object]:
         return {
@@ -319,6 +346,10 @@ def test_a_method_that_only_the_longer_fits_have_is_shown_beside_the_plain_netwo
     found = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[-1] for line in worth.splitlines()}
     assert found["plain network"] == "0.900 |"
     assert found["cold mean field"] == "0.977 (40 epochs; plain: 0.940) |"
+    for row, network in zip(longer["rows"], ("2x400", "conv"), strict=True):
+        row["network"] = network
+    with pytest.raises(ConfigError, match="several networks"):
+        markdown({"detection": short, "long_detection": longer})
 
 
 @pytest.mark.parametrize(
