@@ -348,7 +348,7 @@ class BayesianNetwork(FunctionalNetwork):
                 raise ValueError(
                     f"the model's {what} were made for another {name}: build a new BayesianNetwork with it"
                 )
-            value = deepcopy(value)
+            value = value if value is given[name] is getattr(self, name) else deepcopy(value)
         super().__setattr__(name, value)
 
     def __copy__(self) -> BayesianNetwork:

@@ -17,14 +17,14 @@ import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro.distributions import TorchDistribution, constraints
-from pyro.nn import PyroParam, PyroSample
+from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor
 from torch.distributions import Distribution
 
 from pyrobbb import distributions
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import on_real_line, own_tensor, rebased, univariate, unmasked
-from pyrobbb._support.random_state import Named, isolated
+from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Spec, Task
 from pyrobbb.distributions import Affine, of_pyro
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
@@ -32,7 +32,7 @@ from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, Val
 Scale = float | Sequence[float] | Tensor | Distribution
 
 
-class Likelihood(Named):
+class Likelihood(PyroModule):
     """p(y | f) for a network output f.
 
     A likelihood of your own needs `forward`, and `width` if the distribution has several parameters:
@@ -48,9 +48,6 @@ class Likelihood(Named):
     task: Task = "regression"
     prediction: ClassVar[type[Prediction]] = ValuePrediction
     draws_together: ClassVar[bool] = False  # whether it depends on all of a step's draws at once
-
-    def __init__(self) -> None:
-        super().__init__(type(self).__name__)
 
     def width(self, outputs: int) -> int:
         """Width of the network's last layer for `outputs` classes or regression targets."""
@@ -86,19 +83,6 @@ class Likelihood(Named):
                 f"{float(y[tuple(first)]):g} in row {first[0]} is outside the support of "
                 f"{type(self).__name__}: {support}"
             )
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        """Move or cast everything; buffers in double precision, such as units of y, are moved alone."""
-        doubles = [
-            (module, name, value)
-            for module in self.modules()
-            for name, value in module.named_buffers(recurse=False)
-            if value.dtype == torch.double
-        ]
-        super()._apply(fn, recurse)
-        for module, name, value in doubles:
-            module._buffers[name] = value.to(module.get_buffer(name).device)
-        return self
 
 
 class Categorical(Likelihood):
@@ -391,6 +375,15 @@ class Rescaled(Likelihood):
         self.register_buffer("loc", loc)
         self.register_buffer("unit", scale)
         self.prediction = likelihood.prediction  # type: ignore[misc]
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        """Move or cast everything; the units of y, which are in double precision, are moved alone."""
+        units = {"loc": self.loc, "unit": self.unit}
+        super()._apply(fn, recurse)
+        for name, value in units.items():
+            if not value.is_meta:
+                self._buffers[name] = value.to(self.get_buffer(name).device)
+        return self
 
     def width(self, outputs: int) -> int:
         return self.likelihood.width(outputs)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -472,20 +471,3 @@ def test_a_latent_concentration_has_the_posterior_of_quadrature() -> None:
     sd = float(((r - exact).square() * density).sum().sqrt())
     found = posterior.draw(draws)["likelihood.concentration"]
     assert float(found.mean()) == pytest.approx(exact, abs=5 * sd / (draws / 10) ** 0.5)
-
-
-def test_likelihoods_called_by_themselves_share_no_parameter() -> None:
-    def variance(likelihood: Any) -> float:
-        return float(likelihood(torch.zeros(1, 1)).variance.detach())
-
-    with isolated():
-        one, other = likelihoods.NegativeBinomial(2.0), likelihoods.NegativeBinomial(0.7)
-        assert variance(one) == pytest.approx(1 + 1 / 2)
-        assert variance(other) == pytest.approx(1 + 1 / 0.7)
-        model = BayesianNetwork(torch.nn.Linear(1, 1), priors.Normal(), other)
-        assert variance(model.likelihood) == pytest.approx(1 + 1 / 0.7)
-        copied = deepcopy(one)
-        with torch.no_grad():
-            copied.concentration = torch.tensor(5.0)
-        assert [variance(each) for each in (one, copied)] == pytest.approx([1 + 1 / 2, 1 + 1 / 5])
-    assert list(model.state_dict()) == ["likelihood.concentration_unconstrained"]

@@ -208,13 +208,14 @@ def test_units_outlive_half_precision(dtype):
         nn.Linear(1, 1), priors.Normal(), Rescaled(likelihoods.Normal(0.5), [1234.5], [0.3])
     )
     guide = MeanFieldNormal(model)
-    guide()
+    with isolated():
+        guide()
     posterior = Posterior([(model, guide)])
     x = torch.linspace(-1, 1, 9)[:, None]
     before = posterior.predict(x, mean_weights=True).mean
     for part in (model, guide):
         part.to(dtype)
-    assert model.likelihood.loc.dtype == model.likelihood.likelihood.scale.dtype == torch.double
+    assert model.likelihood.loc.dtype == model.likelihood.unit.dtype == torch.double
     torch.testing.assert_close(
         posterior.predict(x.to(dtype), mean_weights=True).mean, before, rtol=0, atol=0.01
     )
@@ -224,3 +225,4 @@ def test_units_outlive_half_precision(dtype):
         -math.log(0.15) - 0.5 * math.log(2 * math.pi), abs=0.02
     )
     assert model.to("meta").likelihood.loc.device.type == "meta"
+    assert model.to_empty(device="cpu").likelihood.loc.device.type == "cpu"

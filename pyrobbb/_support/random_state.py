@@ -103,12 +103,9 @@ class Named(PyroModule):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         before = self._pyro_name
-        if "." in before:  # it is part of another, whose copy renames it
-            return
         now = _unique(before.rpartition("_")[0] or before)
         for part in self.modules():
-            renamed = isinstance(part, Named) and not part._pyro_name.startswith(before)  # it did so itself
-            if isinstance(part, PyroModule) and not renamed:
+            if isinstance(part, PyroModule):
                 part._pyro_name = now + part._pyro_name.removeprefix(before)
 
 

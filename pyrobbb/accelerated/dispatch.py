@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from pyro import poutine
+from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor, nn
 
 from pyrobbb._support import text
@@ -119,13 +120,13 @@ def make_step(
                     step = _local(case, segments, pay(size, LOCAL))
                 else:
                     step = _mean_field(case, segments, pay(size, MEAN_FIELD))
+                    if not isinstance(guide, MeanFieldNormal):
+                        with _widened(guide):  # where rho is low, exp and softplus are alike
+                            _check(step, case)
         if replaced:
             raise NotFastError(says_replaced(replaced))
         if estimator == "weights" or point:
             _check(step, case)
-            if not isinstance(guide, MeanFieldNormal) and hasattr(guide, "rho"):
-                with _widened(guide):  # where rho is low, exp and softplus are alike
-                    _check(step, case)
     except NotFastError as reason:
         if estimator == "local":
             raise ValueError(f"estimator='local' does not fit: {reason}; take 'weights'") from reason
@@ -261,14 +262,20 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
         raise NotFastError(f"the weights are {guide.loc.dtype}")
     with torch.enable_grad():  # a parameter of the prior that is trained by gradients shows itself
         trace: Any = poutine.trace(model).get_trace(first.x, first.y)
-    drawn = {name for name, site in trace.nodes.items() if site["type"] == "sample"}
-    if others := sorted(drawn - {*guide.shapes, "y", "data"}):  # such as a measurement, or a factor
+    drawn = {name for name, site in trace.nodes.items() if _counts(site)}
+    if others := sorted(drawn - {*guide.shapes, "y"}):  # such as a measurement, or a factor
         raise NotFastError(f"the model has a sample site of its own, {others[0]!r}")
     try:
         priors = {name: trace.nodes[name]["fn"] for name in guide.shapes}
         return prior_segments(priors, model.prior_buffers)
     except KeyError as reason:
         raise NotFastError(str(reason)) from reason
+
+
+def _counts(site: dict[str, Any]) -> bool:
+    """Whether a site has a density that counts: not a plate, or what `pyro.deterministic` notes."""
+    noted = site["type"] == "sample" and site["infer"].get("_deterministic")
+    return site["type"] == "sample" and not noted and not isinstance(site["fn"], _Subsample)
 
 
 @contextmanager

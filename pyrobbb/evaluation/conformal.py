@@ -59,7 +59,7 @@ def calibrate(
     if weights is not None and len(y) == len(probs):  # the label of a row that counts nothing may be any
         counts = row_weights("weights", weights, probs)
         there = counts > 0
-        y = y[there] if isinstance(y, Tensor) else np.asarray(y)[there.numpy(force=True)]
+        y = y[there.to(y.device)] if isinstance(y, Tensor) else np.asarray(y)[there.numpy(force=True)]
         probs, weights = probs[there], counts[there]
     y = prediction.labels(y)
     if y.shape != probs.shape[:1]:

@@ -150,9 +150,10 @@ class LaplaceGuide(FlatGuide):
                     ) from error
 
     def _other_last(self, model: BayesianNetwork, weights: Weights, x: Tensor) -> bool:
-        """Whether of the modules with Bayesian weights another one is called last."""
+        """Whether another module with Bayesian weights is called last, those that hold others left aside."""
         called: list[nn.Module] = []
-        owners = {model.owner(name) for name in model.sites}
+        every = {model.owner(name) for name in model.sites}
+        owners = {owner for owner in every if not every & {*owner.modules()} - {owner}}
         hooks = [owner.register_forward_hook(lambda module, *_: called.append(module)) for owner in owners]
         try:
             model.apply_network(weights, x)

@@ -95,7 +95,6 @@ class BatchedChains(JointChains):
             self._compare(parts, noise)
             if self.step.run.recorded and (counted := first.counted()):
                 raise NotBatchableError(f"the network changes {counted} when it is called")
-        self.began = [chain.plain() for chain in self.chains]
 
     def _check_alike(self) -> Chain:
         first = self.chains[0]
@@ -120,18 +119,18 @@ class BatchedChains(JointChains):
     def _compare(self, parts: Sequence[Split], noise: Tensor) -> None:
         """NotBatchableError unless each chain's own step sees the same terms and gradients."""
         at = torch.get_rng_state()
-        buffers = [*self.chains[0].model.network.buffers()]
+        buffers = [*self.chains[0].model.buffers()]
         before = [buffer.clone() for buffer in buffers]
         try:
             terms = self._evaluate(parts, [1.0] * len(parts), noise)
         except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
             raise NotBatchableError(f"the network cannot be batched: {first_line(error)}") from error
-        if not all(map(torch.equal, before, buffers)):
+        same = ((a == b) | (a.isnan() & b.isnan()) for a, b in zip(before, buffers, strict=True))
+        if not all(bool(each.all()) for each in same):
             raise NotBatchableError("the network changes its buffers, which each chain has for itself")
         if not torch.equal(at, torch.get_rng_state()):
             raise NotBatchableError("the network draws random numbers of its own, as dropout does")
-        each = [Terms(*both) for both in zip(terms.kl, terms.nll, strict=True)]
-        ours = [seen(c.optimizer, own) for c, own in zip(self.chains, each, strict=True)]
+        ours = self._seen(terms)
         for r, theirs in enumerate(self._alone(parts)):
             if (found := difference(ours[r], theirs)) is not None:
                 raise NotBatchableError(f"training {r} has a different {found.name} in the batch than alone")
@@ -148,24 +147,30 @@ class BatchedChains(JointChains):
 
         One network computes all chains, and a recording of it has what is no tensor as it was.
         """
-        now = [chain.plain() for chain in self.chains]
-        for r, (first, own) in enumerate(zip(self.began, now, strict=True)):
-            if (first == self.began[0]) != (own == now[0]):
-                raise ValueError(
-                    f"the network of chain {r} changed in training and that of another chain did not: train "
-                    f"them with together=False"
-                )
         parts = [chain.train.head(self.chains[0].batch_size) for chain in self.chains]
+        point = isinstance(self.chains[0].step, DescentStep)
+        changed = not point and any(chain.changed for chain in self.chains)
         with ExitStack() as stack:
             for chain in self.chains:
                 stack.enter_context(buffers_kept(chain.model))
-            together = self._evaluate(parts, [1.0] * len(parts), self._draw(advance=False)).nll.clone()
-            for r, (_, nll, *_) in enumerate(self._alone(parts)):
-                if bool(nll.isfinite()) and not near(together[r], nll, 0.0):
+            terms = self._evaluate(parts, [1.0] * len(parts), self._draw(advance=False))
+            together = self._seen(terms)
+            for r, theirs in enumerate(self._alone(parts)):
+                other = not near(together[r][1], theirs[1], 0.0)
+                if (
+                    changed and not other
+                ):  # perhaps in its gradients, which those of a point may be too small for
+                    other = difference(together[r], theirs) is not None
+                if other and bool(theirs[1].isfinite()):
                     raise ValueError(
                         f"the network of chain {r} changed in training, and the step of all chains did not "
                         f"see it: train them with together=False, or fast='off'"
                     )
+
+    def _seen(self, terms: Terms) -> list[Seen]:
+        """The joint step's terms and gradients of each chain."""
+        each = [Terms(*both) for both in zip(terms.kl, terms.nll, strict=True)]
+        return [seen(c.optimizer, own) for c, own in zip(self.chains, each, strict=True)]
 
     def _alone(self, parts: Sequence[Split]) -> Iterator[Seen]:
         """What each chain's own step sees, with the noise that it draws next."""

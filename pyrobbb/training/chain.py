@@ -406,12 +406,8 @@ class Chain:
             self.progress.epoch(row)
 
     def _constants(self) -> str:
-        """What callbacks may change of the modules besides tensors."""
-        return self.plain() if self.callbacks else ""
-
-    def plain(self) -> str:
-        """What the modules hold besides tensors; a text, for lists may change in place."""
-        modules = (*self.model.modules(), *self.guide.modules())
+        """What callbacks may change of the modules besides tensors; a text, for lists may change in place."""
+        modules = (*self.model.modules(), *self.guide.modules()) if self.callbacks else ()
         return repr([(module.training, constants(module)) for module in modules])
 
     def _check_recording(self) -> None:

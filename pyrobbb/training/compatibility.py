@@ -127,8 +127,8 @@ def _laws(made: BayesianNetwork) -> dict[str, str]:
     """The size of each tensor in the distributions that a prior of one's own gives, wherever it reads them.
 
     It is the root of the mean square of v + |v| cos(k), over the tensor's numbers v_k, which tells order and
-    sign and does not cancel: three digits are the same on another processor. Nothing of our own priors, whose
-    values tell, nor where something is drawn, trained or kept in buffers.
+    sign and does not cancel: three digits are hardly ever others on another processor. Nothing of our own
+    priors, whose values tell, nor where something is drawn, trained or kept in buffers.
     """
     kinds = {type(part).__module__.partition(".")[0] for part in (made.prior, *made.prior.parts())}
     changing = [*made.other_latents, *made.prior_parameters, *made.prior_buffers]
@@ -144,7 +144,8 @@ def _laws(made: BayesianNetwork) -> dict[str, str]:
 
 def _size(value: Tensor) -> str:
     v = without_expansion(value).flatten().cpu().double()
-    return f"{float((v + v.abs() * torch.arange(len(v)).cos()).square().mean().sqrt()):.3g}"
+    k = torch.arange(1, len(v) + 1, dtype=torch.double)
+    return f"{float((v + v.abs() * k.cos()).square().mean().sqrt()):.3g}"
 
 
 def plain_network(network: nn.Module) -> dict[str, Any]:

@@ -1,11 +1,9 @@
 """Work inside `isolated` leaves no trace outside, and its own random numbers depend on its seed alone."""
 
 import os
-import pickle
 import signal
 import threading
 import time
-from copy import deepcopy
 from itertools import product
 
 import numpy as np
@@ -16,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_fakes import law, nothing_changes
-from pyrobbb import BayesianNetwork, likelihoods
-from pyrobbb._support.random_state import Named, isolated, mixed_seed, random_state, set_random_state
+from pyrobbb._support.random_state import isolated, mixed_seed, random_state, set_random_state
 
 
 def test_everything_is_put_back_after_an_error_too() -> None:
@@ -133,26 +130,3 @@ def test_a_child_forked_while_a_thread_has_its_turn_has_its_own() -> None:
     finally:
         leave.set()
         holder.join()
-
-
-def test_the_parts_of_a_copied_module_are_named_after_it() -> None:
-    """Parts that have names of their own, too, copied or unpickled any number of times."""
-    model = BayesianNetwork(
-        torch.nn.Linear(1, 1), None, likelihoods.Rescaled(likelihoods.Normal(), [0.0], [1.0])
-    )
-    for other in (deepcopy(deepcopy(model)), pickle.loads(pickle.dumps(model))):
-        name = other._pyro_name
-        assert name != model._pyro_name
-        assert other.likelihood._pyro_name == f"{name}.likelihood"
-        assert other.likelihood.likelihood._pyro_name == f"{name}.likelihood.likelihood"
-
-
-def test_a_named_part_in_a_plain_container_keeps_one_name() -> None:
-    class Two(Named):
-        def __init__(self) -> None:
-            super().__init__("two")
-            self.each = torch.nn.ModuleList([likelihoods.Normal(), likelihoods.Normal()])
-
-    copied = deepcopy(deepcopy(Two()))
-    assert len({part._pyro_name for part in copied.each}) == 2
-    assert all(part._pyro_name.startswith("Normal_") for part in copied.each)

@@ -182,6 +182,22 @@ class Exponential(PyroModule):
         }
 
 
+class Noted(likelihoods.Normal):
+    """Notes something that has no density."""
+
+    def forward(self, output: torch.Tensor) -> Any:
+        pyro.deterministic("noted", output.detach())
+        with pyro.plate("mine", 3):
+            pass
+        return super().forward(output)
+
+
+def test_what_has_no_density_may_be_noted() -> None:
+    case = Case(PRIORS["normal"], "normal")
+    case.model.likelihood = Noted(0.5)
+    assert choose.element_wise(case.model, case.guide, case.data)
+
+
 def test_another_sample_site_is_not_left_out() -> None:
     """However little it differs at the start."""
     case = Case(PRIORS["normal"])

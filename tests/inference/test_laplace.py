@@ -239,12 +239,25 @@ class _HeadFirst(nn.Module):
         return self.head(torch.tanh(self.body(x)))
 
 
+class _Positions(nn.Module):
+    """A parameter of the network's own beside its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.zeros(2))
+        self.body, self.head = nn.Linear(2, 4), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.body(x + self.positions)))
+
+
 @pytest.mark.parametrize("head_first", [False, True])
 def test_a_last_layer_that_is_not_applied_last_is_told(head_first: bool, caplog: pytest.LogCaptureFixture):
     net = _HeadFirst() if head_first else nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
     data = from_arrays(normal(8, 2), normal(8, 1, seed=1), task="regression")
-    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.5))
-    Laplace(structure="full", layers="last").around(model, data)
+    for each in [net] if head_first else [net, _Positions(), nn.Sequential(*net, nn.Softplus())]:
+        model = BayesianNetwork(each, priors.Normal(), likelihoods.Normal(0.5))
+        Laplace(structure="full", layers="last").around(model, data)
     said = "layers='last' takes body.weight, body.bias, of the layer that the network registers last"
     assert (said in caplog.text) is head_first
 

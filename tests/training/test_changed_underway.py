@@ -114,7 +114,7 @@ def test_of_chains_trained_together_not_one_alone_may_change(only: int | None) -
     def stop(view: Any) -> None:
         view.model.network.stop = only is None or view.chain == only
 
-    said = r"chain 1 changed in training and that of another chain did not"
+    said = r"the network of chain 1 changed in training, and the step of all chains did not see it"
     with nullcontext() if only is None else pytest.raises(ValueError, match=said):
         trained(Stops, chains=2, callbacks=[Does(stop)])
 

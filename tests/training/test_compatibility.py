@@ -694,6 +694,7 @@ def test_sizes_tell_order_and_sign_and_not_the_last_digit() -> None:
     size = made_with._size
     assert size(v) == size(v * (1 + 1e-6)) == size(v.double())
     assert len({size(v), size(-v), size(v.flip(0)), size(2 * v)}) == 4
+    assert len({size(torch.tensor(one)) for one in (-2.0, -1.0, 0.0, 1.0, 2.0)}) == 5
 
 
 @pytest.mark.parametrize("own", [priors.Learned(priors.Centred()), AsWide()])
