@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from pyrobbb import BayesianNetwork, likelihoods, priors
+from pyrobbb._support.random_state import isolated
 from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Spec, Units
 from pyrobbb.evaluation.conformal import calibrate
