@@ -229,7 +229,7 @@ class Factor(BayesianNetwork):
 def test_a_model_or_guide_that_does_more_is_refused(kind: Any, make: Any) -> None:
     model = kind(nn.Linear(12, 2), priors.Normal(), likelihoods.Normal(0.5))
     data = values(6, features=12)
-    why = "does the model or guide do more|has a sigma of its own"
+    why = "has a sample site of its own|has a sigma of its own"
     with pytest.raises(ValueError, match=rf"'local' does not fit: .*({why})"):
         fit(model, make, data, estimator="local", epochs=1, fast="eager", progress=None)
 
