@@ -48,7 +48,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
             f"{folder} has no posterior.nc: the run is not finished, or has no Bayesian weights"
         )
     metrics = read_metrics(folder)
-    data = arviz_io.load(folder / "posterior.nc", metrics.get("posterior_sha256"))
+    data = arviz_io.load_of(folder, metrics)
     which, drawn = of_chain(metrics), dict[str, Figure]()
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values

@@ -153,7 +153,7 @@ def comparisons(finished: Sequence[RunFolder], keys: Sequence[str], root: Path) 
     same: dict[tuple[str, bytes], dict[str, Any]] = {}
     for run in sorted(finished, key=lambda run: run.value):
         try:
-            tree = arviz_io.load(run.folder / "posterior.nc", run.metrics.get("posterior_sha256"))
+            tree = arviz_io.load_of(run.folder, run.metrics)
             y, places = tree["observed_data"]["y"].values, tree["constant_data"]["training_row"].values
             if not has_loo(tree):
                 continue

@@ -287,7 +287,7 @@ class Result:
             tree = arviz_export.to_arviz(self.posterior, self.data, draws=run.draws, seed=run.seed, **kept)
             digest = {"posterior_sha256": arviz_io.save(tree, folder / "posterior.nc")}
         if self.data.test is not None:
-            digest["test_rows"] = ":".join(compatibility.data(self.data.test).values())
+            digest["test_rows"] = compatibility.rows(self.data.test)
         write_json(folder / "metrics.json", self.metrics | digest, indent=2)
 
 

@@ -316,7 +316,7 @@ class Posterior:
     def shares(self, draws: int, chains: Sequence[int], *, mean_weights: bool = False) -> dict[int, int]:
         """How many draws each of some chains gives; in proportion to their weights, by largest remainders.
 
-        Of chains that are points, as with `mean_weights`, `draws` counts only if it is more than it needs.
+        Chains that are points, as with `mean_weights`, give one draw each, or as many as hold their weights.
 
         Raises:
             ValueError: All of `chains` have weight 0.

@@ -82,11 +82,18 @@ def changed(config: DictConfig, folder: Path, values: Mapping[str, Any]) -> Dict
     return new
 
 
-def once(config: DictConfig, make: Callable[[], Result], validation: Split | None = None) -> Result:
+def once(
+    config: DictConfig,
+    make: Callable[[], Result],
+    validation: Split | None = None,
+    *,
+    beside: Mapping[str, Any] | None = None,
+) -> Result:
     """The result in the configuration's folder, which `make` makes if it is not there.
 
     A fit that is refused or diverges is a result too: the key `refused` or `stopped` holds the message.
-    `result.json` also keeps what it was made with; with `validation` in place of the data's own rows.
+    `result.json` also keeps what it was made with, with `validation` in place of the data's own rows, and
+    what `beside` says of it, where `make` does not say otherwise.
 
     Raises:
         ConfigError: If the data, or the user's own code, are not those of the earlier result.
@@ -108,6 +115,7 @@ def once(config: DictConfig, make: Callable[[], Result], validation: Split | Non
             except NonFiniteLossError as error:
                 result = {"stopped": str(error)}
             mine = {} if fixed(config) or "refused" in result else _made_with(config, validation)
+            result = {**(beside or {}), **result}
             write_json(folder / "result.json", {**result, "made_with": mine})
         return result
 
@@ -180,7 +188,7 @@ def _made_with(config: DictConfig, validation: Split | None) -> dict[str, Any]:
     with isolated(run.seed):
         model = run.model(data.spec, run.prior, in_units(run.likelihood, data.spec))
     found = compatibility.model(model) | compatibility.data(data.train, validation or data.validation)
-    return found if data.test is None else found | {"test": ":".join(compatibility.data(data.test).values())}
+    return found if data.test is None else found | {"test": compatibility.rows(data.test)}
 
 
 def fit_points(

@@ -116,7 +116,7 @@ def check_finished(folder: Path, config: DictConfig) -> None:
 def _check_test_rows(folder: Path, data: Dataset) -> None:
     """CheckpointError if the scores of a finished run are of other test rows."""
     kept = read_json(folder / "metrics.json").get("test_rows")  # once without
-    if kept and data.test is not None and kept != ":".join(compatibility.data(data.test).values()):
+    if kept and data.test is not None and kept != compatibility.rows(data.test):
         raise checkpoint.CheckpointError(f"{folder / 'metrics.json'} was made with other test data")
 
 

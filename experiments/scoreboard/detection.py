@@ -227,10 +227,9 @@ def point(
         assert data.test is not None
         test = Split(data.test.x[: chosen.images], data.test.y[: chosen.images])
         some = {name: x[: chosen.images] for name, x in outsiders(chosen.quick).items()}
-        found = {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds, "tried": tried}
-        return {**found, "images": chosen.images}
+        return {**measured(posterior, test, run.draws, run.seed, some), "seconds": seconds, "tried": tried}
 
-    result = once(config, made)
+    result = once(config, made, beside={"images": chosen.images})
     images = result.pop("images", chosen.images)  # once without
     if images != chosen.images:
         raise ConfigError(

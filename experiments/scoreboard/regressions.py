@@ -15,7 +15,7 @@ from time import perf_counter
 from omegaconf import DictConfig
 
 from experiments._runner.build import ConfigError
-from experiments._runner.fit_points import RefusedError, Result, once
+from experiments._runner.fit_points import Result, once
 from experiments._runner.study import Outputs, Study
 from experiments._runner.tables import table
 from experiments.scoreboard import methods, published
@@ -26,7 +26,6 @@ from pyrobbb.data.uci import KNOWN
 from pyrobbb.evaluation.crps import crps
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
-from pyrobbb.training.trainer import NonFiniteLossError
 
 BATCH = 256
 HELD = 0.1
@@ -212,14 +211,7 @@ def point(place: Place, method: str, chosen: Settings, out: Outputs, words: Sequ
         ]
         return {**scores, "seconds": seconds, "seconds_choosing": choosing, "trials": tried}
 
-    def with_trials() -> Result:
-        try:
-            return made()
-        except (RefusedError, NonFiniteLossError) as error:  # the result of these settings, not of others
-            why = "refused" if isinstance(error, RefusedError) else "stopped"
-            return {why: str(error), "trials": settings}
-
-    result = once(configs[0], with_trials)
+    result = once(configs[0], made, beside={"trials": settings})
     there = [
         {key: value for key, value in one.items() if key != "log_likelihood"}
         for one in result.get("trials", settings)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from pyro import poutine
-from pyro.poutine.subsample_messenger import _Subsample
+from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyrobbb._support import text
@@ -274,8 +274,8 @@ def element_wise(model: nn.Module, guide: Any, first: Split) -> list[PriorSegmen
 
 def _counts(site: dict[str, Any]) -> bool:
     """Whether a site has a density that counts: not a plate, or what `pyro.deterministic` notes."""
-    noted = site["type"] == "sample" and site["infer"].get("_deterministic")
-    return site["type"] == "sample" and not noted and not isinstance(site["fn"], _Subsample)
+    sampled = site["type"] == "sample" and not site_is_subsample(site)
+    return sampled and not site["infer"].get("_deterministic")
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def recorded(folder: Path | str) -> list[Finding]:
     found = [] if energy is None or bound is None else [beside_trivial(energy, bound)]
     if not (folder / "posterior.nc").exists():
         return found
-    data = arviz_io.load(folder / "posterior.nc", metrics.get("posterior_sha256"))
+    data = arviz_io.load_of(folder, metrics)
     if "predictions_constant_data" not in arviz_io.group_names(data):
         return found
     test = data["predictions_constant_data"]

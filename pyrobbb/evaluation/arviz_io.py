@@ -148,6 +148,11 @@ def load(path: Path | str, checksum: str | None = None) -> Any:
     return _container(datasets, attrs)
 
 
+def load_of(folder: Path | str, metrics: Mapping[str, Any]) -> Any:
+    """The `posterior.nc` in a run's folder, as `load`; refused if it is not the one of these `metrics`."""
+    return load(Path(folder) / "posterior.nc", metrics.get("posterior_sha256"))
+
+
 def summary(
     data: Any, var_names: Sequence[str] | None = None, *, group: str = "posterior", ci_prob: float = 0.95
 ) -> Any:

@@ -67,9 +67,8 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
     if not metrics:
         raise ValueError(f"{folder / 'metrics.json'} has no numbers: the run is not finished")
     checked, pruned = (read_json(folder / name) for name in ("check.json", "pruning/record.json"))
-    path = folder / "posterior.nc"
-    kept = path.exists()  # a point estimate has none
-    data = arviz_io.load(path, metrics.get("posterior_sha256")) if kept else None
+    there = (folder / "posterior.nc").exists()  # a point estimate has none
+    data = arviz_io.load_of(folder, metrics) if there else None
     page = Page(
         title=about.name,
         lead=about.lead,

@@ -125,8 +125,8 @@ class BatchedChains(JointChains):
             terms = self._evaluate(parts, [1.0] * len(parts), noise)
         except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
             raise NotBatchableError(f"the network cannot be batched: {first_line(error)}") from error
-        same = ((a == b) | (a.isnan() & b.isnan()) for a, b in zip(before, buffers, strict=True))
-        if not all(bool(each.all()) for each in same):
+        pairs = zip(before, buffers, strict=True)
+        if not all(bool(torch.isclose(a, b, 0.0, 0.0, equal_nan=True).all()) for a, b in pairs):
             raise NotBatchableError("the network changes its buffers, which each chain has for itself")
         if not torch.equal(at, torch.get_rng_state()):
             raise NotBatchableError("the network draws random numbers of its own, as dropout does")
@@ -148,7 +148,7 @@ class BatchedChains(JointChains):
         One network computes all chains, and a recording of it has what is no tensor as it was.
         """
         parts = [chain.train.head(self.chains[0].batch_size) for chain in self.chains]
-        point = isinstance(self.chains[0].step, DescentStep)
+        point = isinstance(self.chains[0].step, DescentStep)  # whose gradients may be what rounding leaves
         changed = not point and any(chain.changed for chain in self.chains)
         with ExitStack() as stack:
             for chain in self.chains:
@@ -157,9 +157,7 @@ class BatchedChains(JointChains):
             together = self._seen(terms)
             for r, theirs in enumerate(self._alone(parts)):
                 other = not near(together[r][1], theirs[1], 0.0)
-                if (
-                    changed and not other
-                ):  # perhaps in its gradients, which those of a point may be too small for
+                if changed and not other:  # perhaps in its gradients
                     other = difference(together[r], theirs) is not None
                 if other and bool(theirs[1].isfinite()):
                     raise ValueError(

@@ -221,7 +221,12 @@ def data(train: Any, validation: Any = None) -> dict[str, str]:
     """Digests of the rows: of all targets and of 64 inputs, and of all inputs that are in memory."""
     x = getattr(train, "x", None)
     found = {"data": train.digest(), **({"inputs": digest_of(x)} if isinstance(x, Tensor) else {})}
-    return found if validation is None else found | {"validation": ":".join(data(validation).values())}
+    return found if validation is None else found | {"validation": rows(validation)}
+
+
+def rows(part: Any) -> str:
+    """One digest of validation or test rows."""
+    return ":".join(data(part).values())
 
 
 def training(chain: Chain) -> dict[str, Any]:
