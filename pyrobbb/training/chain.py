@@ -226,11 +226,11 @@ class Chain:
                 steps=self.epochs * self.M, log=self.progress.log, ranks=self.ranks,
             )  # fmt: skip
         step = made if isinstance(made, Step) else FunctionStep(made)
-        graph = isinstance(step, GraphStep)
+        live = "off" if isinstance(step, GraphStep) else "eager"  # where each step calls the network
         if replaced and fast != "off":
             why, instead = says_replaced(replaced), "off"
-        elif step.recorded and fast not in ("eager", "off") and (counted := self.counted()):
-            why, instead = f"the network changes {counted} when it is called", "off" if graph else "eager"
+        elif step.recorded and fast not in (live, "off") and (counted := self.counted()):
+            why, instead = f"the network changes {counted} when it is called", live
         else:
             return step
         self.progress.log(f"training step by step, without a recording: {why}")

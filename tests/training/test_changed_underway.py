@@ -14,10 +14,11 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from cuda_fakes import FakeCuda
 from engine_fakes import Listens, normal
 from pyrobbb import MeanFieldNormal, Posterior, fit, likelihoods, priors
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated import dispatch
+from pyrobbb.accelerated import GraphStep, dispatch
 from pyrobbb.accelerated.fixed_batch import FixedBatch
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
@@ -273,9 +274,16 @@ class Counts(Scaled):
 
 
 @pytest.mark.usefixtures("recorded_at_once")
-def test_a_network_that_counts_its_calls_is_not_recorded() -> None:
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_network_that_counts_its_calls_is_not_recorded(
+    graph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it captured, as on CUDA any fast step is."""
+    if graph:
+        FakeCuda(monkeypatch)
+        monkeypatch.setattr(dispatch, "as_graph", lambda step, model, first, log: GraphStep(step, first, log))
     said = "without a recording: the network changes network.t when it is called"
-    for fast, told in (("eager", False), ("auto", True)):  # eagerly each step calls it
+    for fast, told in (("eager", graph), ("auto", True)):  # eagerly each step calls it, but for a graph
         heard = Listens()
         trained(Counts, progress=heard, fast=fast, epochs=2)
         assert any(line.endswith(said) for line in heard.said) is told
