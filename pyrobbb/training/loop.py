@@ -11,6 +11,7 @@ from pyrobbb._support.device import tf32_products
 from pyrobbb._support.process_group import LostProcessError
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb._support.signals import Interrupt
+from pyrobbb.accelerated import GraphStep
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms, no_nan_warnings
 from pyrobbb.training.batched_chains import BatchedChains
@@ -93,6 +94,9 @@ class Loop:
                 self._keep_noise()
                 if self.joint is not None:
                     self.joint.release()
+                for chain in self.chains if together else ():
+                    if isinstance(chain.step, GraphStep):
+                        chain.step.reset()  # NCCL lets no process leave while a graph holds its sums
                 self.progress.stop()
 
     def _run_epoch(self) -> None:

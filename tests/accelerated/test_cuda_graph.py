@@ -226,6 +226,34 @@ def test_a_step_of_several_processes_becomes_a_graph(cuda: FakeCuda) -> None:
         assert len(sums) == before + summed_again
 
 
+class OneOfTwo(ProcessGroup):
+    """The first of two processes, whose other has the same to say."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2)
+
+    def sum_(self, values: Tensor) -> None:
+        values.mul_(2.0)
+
+    def any(self, *flags: bool) -> list[bool]:
+        return list(flags)
+
+    def broadcast_(self, values: Tensor) -> None: ...
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, value]
+
+
+def test_no_graph_of_several_processes_outlives_its_training(cuda: FakeCuda) -> None:
+    """NCCL would wait for it, without end, when the process leaves the group."""
+    training = small_training(None, ranks=OneOfTwo())
+    cuda.state = [training.optimizer]
+    step = training.step = GraphStep(training.step, training.train.head(training.own_rows))
+    training.run()
+    assert cuda.captures == 1
+    assert step.one is None
+
+
 @pytest.mark.parametrize(("stop", "whole"), [(None, False), (9, False), (None, True), (9, True)])
 def test_a_training_takes_many_steps_per_launch(
     stop: int | None, whole: bool, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -331,7 +359,7 @@ def test_few_steps_of_an_epoch_are_left_over(
     assert graph.each == large
 
 
-def small_training(folder: Path) -> Training:
+def small_training(folder: Path | None, **options: Any) -> Training:
     """Ten minibatches of six rows and one of three, four epochs."""
     with isolated(1):
         model = BayesianNetwork(nn.Linear(4, 2), priors.ScaleMixture(), likelihoods.Normal(0.5))
@@ -342,7 +370,7 @@ def small_training(folder: Path) -> Training:
     return Training(
         model, guide, data,
         epochs=4, batch_size=B, optim=adam, schedule=schedule, fast="eager", folder=folder, device="cpu",
-        progress=Silent(),
+        progress=Silent(), **options,
     )  # fmt: skip
 
 
