@@ -19,6 +19,7 @@ from experiments.results.claims import DECLARED, FOUND, claims, runs
 from experiments.results.figures import source
 from experiments.results.records import Records, made_by, seconds_of, seeds_of
 from experiments.scoreboard.published import OF_SPLITS
+from experiments.tutorial.mnist_uncertainty import NOISE
 from paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -228,6 +229,43 @@ def test_a_method_that_failed_on_a_split_is_not_above_the_published():
     every = [{**row, "stopped": "why"} | {"log_likelihood": None} for row in rows if row["method"] == "SWAG"]
     plain = [row for row in rows if row["method"] != "SWAG"]
     assert above_on_gaps({"rows": [*plain, *every]}) == ("none", "missed")
+
+
+def test_a_table_without_a_whole_method_is_not_level_with_the_published():
+    row = {"table": "wine", "kind": "standard", "method": "m", "log_likelihood": 9.0}
+    whole = [{**row, "split": 0}, {**row, "split": 1}]
+    half = [{**whole[0], "table": "yacht"}, {**whole[1], "table": "yacht", "log_likelihood": None}]
+    assert beside_published(None, {"rows": whole}) == ("ahead on wine", "reached")
+    assert beside_published(None, {"rows": [*whole, *half]}) == ("ahead on wine", "in part")
+    assert beside_published(None, {"rows": half}) == ("-", "missed")
+
+
+@pytest.mark.filterwarnings("error")  # an interval of one seed is NaN, and warns
+def test_one_seed_settles_no_claim():
+    noise = {"uncertainty": {NOISE: {"printed": 0.99}}, "scores": {"bnn_accuracy_5": 99.0}}
+    assert FOUND["tutorial's images"]({"found": {"1": noise}})[1] == "one seed"
+    found = {"drawn": [{"error": 1.8}], "closed": [{"error": 1.8}]}
+    assert FOUND["same error"]({"seeds": [1], "found": found})[1] == "one seed"
+    weights = {"weights": {"SGD": {"sd": 0.1}}, "widths": [400], "cells": [], "epochs": 1}
+    assert FOUND["widest weights"](weights)[1] == "does not"
+
+
+def test_aims_compare_means_and_count_what_ended():
+    runs = [{"metrics": {"test": {"error": error}, "epochs": 10}} for error in (1.0, 2.9)]
+    assert FOUND["default error"]({"runs": runs})[1] == "reached, after 10 epochs"
+    found = {"mixture": [{"test_error": 1.3, "validation_error": 1.4}] * 4 + [{"stopped": "not finite"}]}
+    restarts = {"mixture": {"test_error": 1.3}}
+    said = FOUND["five restarts"]({"found": found, "restarts": restarts})
+    assert said == ("1.30 % by 4", "not tried with five")
+
+
+def test_sigma_that_differs_does_not_settle_the_order_of_pruning():
+    pruned = [{"snr": {"mean": 2.0}, "magnitude": {"mean": 2.5}}]
+    for high, verdict in ((0.05, "does not"), (0.5, "not settled")):
+        found = {"gluon_as_printed": {"sigma": [0.049, high], "pruned": pruned}}
+        words, said = FOUND["notebook's order"]({"found": found})
+        assert said == verdict
+        assert "0.5 points apart" in words
 
 
 def test_detection_by_several_networks_is_not_taken_for_one():
