@@ -5,8 +5,8 @@ Runs the Python of each page that shows what it prints, as a reader would, and k
 `<!-- printed.PAGE.K -->` and `<!-- /printed.PAGE.K -->`. With names of pages, only those are run again.
 """
 
+import argparse
 import re
-import sys
 from collections.abc import Sequence
 from contextlib import chdir, redirect_stdout
 from functools import partial
@@ -80,8 +80,11 @@ EXAMPLES: dict[str, Text] = {
 }
 
 
-def main(only: Sequence[str]) -> None:
-    """Run the pages and write the record."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the pages that are named, or all, and write the record."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.results.examples", description=__doc__)
+    parser.add_argument("page", nargs="*", help="such as callbacks; all by default")
+    only = parser.parse_args(arguments).page
     named = {page.stem: page for page in pages() if shown(page)}
     unknown = [name for name in only if name not in named]
     if unknown:
@@ -100,4 +103,4 @@ def main(only: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     with ended_in_a_line():
-        main(sys.argv[1:])
+        main()

@@ -12,6 +12,7 @@ from matplotlib.image import imread
 
 from experiments._runner.build import ConfigError
 from experiments.paper import table1_report
+from experiments.results import examples
 from experiments.results.__main__ import MARKED, TEXTS, filled, make
 from experiments.results.aims import above_on_gaps, area, beside_published, ranked, told_apart
 from experiments.results.bound import cells, worth
@@ -229,6 +230,13 @@ def test_a_method_that_failed_on_a_split_is_not_above_the_published():
     every = [{**row, "stopped": "why"} | {"log_likelihood": None} for row in rows if row["method"] == "SWAG"]
     plain = [row for row in rows if row["method"] != "SWAG"]
     assert above_on_gaps({"rows": [*plain, *every]}) == ("none", "missed")
+
+
+def test_the_command_of_the_examples_says_how_it_is_called(capsys):
+    with pytest.raises(SystemExit) as stop:
+        examples.main(["--help"])
+    assert not stop.value.code
+    assert "python -m experiments.results.examples" in capsys.readouterr().out
 
 
 def test_a_table_without_a_whole_method_is_not_level_with_the_published():
