@@ -89,7 +89,7 @@ class _Calibrated:
         counts = torch.ones_like(self.scores) if self.counts is None else self.counts
         reached = counts.double().cumsum(0)  # how many scores are at most each
         n = float(reached[-1, 0])
-        rank = max(1, ceil(_exact((n + 1) * checks.share("level", level))))
+        rank = _exact((n + 1) * checks.share("level", level))  # not its ceil: counts may be fractions
         if rank > _exact(n):
             least = ceil(_exact(level / (1 - level)))
             counted = "" if bool((counts == 1).all()) else " by their weights, which count them"

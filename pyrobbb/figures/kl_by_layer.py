@@ -49,7 +49,7 @@ def kl_by_layer(
         share.plot(data["slab"], place, "D", color=ORANGE, ms=6, label="from the wide component")
     share.set_xlim(0, 1.03)
     kl.xaxis.set_major_locator(MaxNLocator(4))
-    kl.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    kl.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
     share.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     label(kl, "KL (nats)", "")
     label(each, "KL (bits per weight)", "")

@@ -152,6 +152,24 @@ def test_rows_count_as_often_as_their_weights_say(level):
         calibrate(labels(probs), label, counts[:2])
 
 
+def test_weights_need_not_be_whole_numbers():
+    """The level that a refusal offers is granted; of two halves each row counts once."""
+    nine = calibrate(
+        values(torch.zeros(19, 1), torch.ones(19, 1)), torch.arange(19.0), torch.full((19,), 0.5)
+    )
+    assert float(nine.quantile(0.9)) == 18.0  # 9.5 rows, of which 0.9 * 10.5 = 9.45 are asked for
+    with pytest.raises(
+        ValueError, match=r"0.91 needs at least 11 calibration rows, got 9.5 .* at most 0.9047$"
+    ):
+        nine.quantile(0.91)
+    assert float(nine.quantile(0.9047)) == 18.0
+    halves = calibrate(
+        values(torch.zeros(38, 1), torch.ones(38, 1)), torch.arange(19.0).repeat(2), torch.full((38,), 0.5)
+    )
+    whole = calibrate(values(torch.zeros(19, 1), torch.ones(19, 1)), torch.arange(19.0))
+    assert all(halves.quantile(level) == whole.quantile(level) for level in (0.1, 0.5, 0.93, 0.95))
+
+
 def test_what_cannot_be_covered_is_refused():
     nine = calibrate(values(torch.zeros(9, 1), torch.ones(9, 1)), torch.arange(9.0))
     assert float(nine.quantile(0.9)) == 8.0

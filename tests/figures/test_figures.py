@@ -168,6 +168,15 @@ def test_kl_by_layer_divides_by_the_number_of_weights():
         figures.kl_by_layer(["a"], *KL)
 
 
+@pytest.mark.parametrize("nats", [0.003, 1.2, 7.0, 3e6])
+def test_a_small_kl_has_ticks_that_say_where_they_are(nats):
+    figure = figures.kl_by_layer(["weight"], [nats], [0.0], [2], [1])
+    figure.draw_without_rendering()
+    ticks = figure.axes[0].get_xticklabels()
+    read = [float(tick.get_text().replace(",", "").replace("\u2212", "-")) for tick in ticks]
+    assert read == pytest.approx(list(figure.axes[0].get_xticks()))
+
+
 def test_learning_curves_of_one_epoch_have_no_epochs_between():
     figure = learning_curves(epoch=[1], free_energy=[3.0], kl=[1.0], nll=[2.0], validation_error=[9.0])
     low, high = figure.axes[0].get_xlim()
