@@ -75,6 +75,7 @@ def reliability(
     label(below, "confidence: probability of the predicted class", examples)
     lowest = found.low.min()
     below.set_xlim(0 if lowest < 0.35 else lowest - 0.02, 1.005)
-    examples = "1 example" if len(labels) == 1 else f"{len(labels):,} examples"
+    total = int((often > 0).sum())
+    examples = "1 example" if total == 1 else f"{total:,} examples"
     caption(figure, f"{title}\nECE {found.ece:.4f}, {examples}, {bins} bins")
     return figure

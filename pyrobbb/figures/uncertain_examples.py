@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 from pyrobbb.evaluation.metrics import labelled
 from pyrobbb.figures.style import BLUE, GREEN, RED, as_array, caption, column, new_figure, styled, verbatim
 
+NAMED = 12  # classes that have room for a name beside their bar; of more, names at even steps
+
 
 @styled
 def uncertain_examples(
@@ -55,6 +57,7 @@ def uncertain_examples(
     limit = 0.5 if chances[chosen].max() <= 0.5 else 1.0
     wide = max(map(len, classes)) > 2
     classes = [*map(verbatim, classes)]
+    step = math.ceil(C / NAMED)
     figure = new_figure((2.9 if wide else 2.55) * columns, 0.55 + 1.62 * rows)
     cells = figure.subplots(rows, 2 * columns, squeeze=False, width_ratios=[1.0, 1.15] * columns)
     for cell in cells.flat[2 * len(chosen) :]:
@@ -68,7 +71,7 @@ def uncertain_examples(
         picture.set_anchor("N")
         colours = [GREEN if c == truth else RED if c == guess else BLUE for c in range(C)]
         bars.barh(range(C), chances[m], color=colours, height=0.75)
-        bars.set_yticks(range(C), classes, fontsize=6.5)
+        bars.set_yticks(range(0, C, step), classes[::step], fontsize=6.5)
         bars.set_ylim(C - 0.4, -0.6)
         bars.set_xlim(0, limit)
         bars.set_xticks([0, limit / 2, limit], [f"{tick:g}" for tick in (0, limit / 2, limit)], fontsize=7)

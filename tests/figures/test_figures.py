@@ -1,4 +1,5 @@
 import re
+from itertools import pairwise
 from math import log10
 
 import matplotlib
@@ -272,11 +273,12 @@ def test_a_bin_of_one_example_is_not_shown_as_certain():
 
 
 def test_reliability_counts_each_example_by_its_weight():
-    counts = np.arange(300) % 4 + 1
+    counts = np.arange(300) % 4
     weighted = figures.reliability(PROBS, LABELS, weights=counts)
     repeated = figures.reliability(PROBS.repeat(counts, 0), LABELS.repeat(counts))
     ece = [re.search(r"ECE [\d.]+", figure.get_suptitle())[0] for figure in (weighted, repeated)]
     assert ece[0] == ece[1] != re.search(r"ECE [\d.]+", MAKE["reliability"]().get_suptitle())[0]
+    assert "225 examples" in weighted.get_suptitle()  # the others count nothing
 
 
 def test_weights_that_are_alike_leave_the_intervals_as_they_are():
@@ -315,6 +317,16 @@ def test_uncertain_examples_may_be_fewer_than_the_grid(count, cells):
     assert f"The {count} most uncertain test examples" in figure.get_suptitle()
     assert sum(bool(axes.images) for axes in figure.axes) == count
     assert len(figure.axes) == cells
+
+
+def test_names_of_many_classes_do_not_overlap():
+    count = 26
+    figure = figures.uncertain_examples(IMAGES[:4], np.full((4, count), 1 / count), range(4), ENTROPY[:4])
+    figure.draw_without_rendering()
+    names = figure.axes[1].get_yticklabels()
+    assert [name.get_text() for name in names] == [str(c) for c in range(0, count, 3)]
+    ends = [name.get_window_extent() for name in names]
+    assert all(above.y0 > below.y1 for above, below in pairwise(ends))
 
 
 def test_names_of_classes_are_no_formulas():
