@@ -86,9 +86,12 @@ def seeds(value: Any, runs: int) -> list[int]:
     if not isinstance(each, Sequence) or isinstance(each, str) or len(each) != runs:
         raise ValueError(f"seeds must be one for each of {runs} runs, got {value!r}")
     try:
-        return [index(one) for one in each]
+        found = [index(one) for one in each]
     except TypeError as error:
         raise ValueError(f"seeds must be whole numbers, got {value!r}") from error
+    if any(abs(one) >= 2**63 for one in found):
+        raise ValueError(f"seeds must lie between -2^63 and 2^63, got {value!r}")
+    return found
 
 
 def counts(name: str, value: Any) -> tuple[int, ...]:

@@ -318,6 +318,10 @@ def test_a_head_per_action_sees_the_context_alone():
             lambda: ThompsonSampling(bayesian([1]), 2, 2, [1, 2]),
             "seeds must be one for each of 1 runs",
         ),
+        (
+            lambda: Play(Sides(), EpsilonGreedy(plain([1]), 2, 2, [1]), 5, [2**64 - 1]),
+            r"seeds must lie between -2\^63 and 2\^63, got \[18446744073709551615\]",
+        ),
         (lambda: bayesian([]), "each run needs a guide and a seed"),
         (lambda: Play(Mushroom(), EpsilonGreedy(plain([1]), 2, 2, [1]), 5, [1]), "Mushroom has 117 features"),
         (lambda: Replay(1, 3, capacity=0), "capacity must be a whole number of at least 1"),
