@@ -134,7 +134,9 @@ def summary(runs: Sequence[RunFolder], root: Path) -> str:
             name=str(run.folder.relative_to(root)),
             link=quote(f"{run.folder.relative_to(root)}/{NAME}") if (run.folder / NAME).exists() else None,
             settings={
-                key.removesuffix(f".{TARGET}"): _short(run.config[key]) for key in keys if key in run.config
+                key.removesuffix(f".{TARGET}"): _short(key, run.config[key], runs)
+                for key in keys
+                if key in run.config
             },
             scores=_scores(run) if run.metrics else {},
             problem=run.error,
@@ -146,9 +148,13 @@ def summary(runs: Sequence[RunFolder], root: Path) -> str:
     return ""
 
 
-def _short(value: Any) -> Any:
-    """A component's name without its module."""
-    return value.rpartition(".")[2] if isinstance(value, str) else value
+def _short(key: str, value: Any, runs: Sequence[RunFolder]) -> Any:
+    """A component's name without its module, unless another one in the runs has the same name."""
+    if not key.endswith(TARGET):
+        return value
+    name = value.rpartition(".")[2]
+    alike = {run.config[key] for run in runs if str(run.config.get(key)).rpartition(".")[2] == name}
+    return name if len(alike) == 1 else value
 
 
 def _scores(run: RunFolder) -> dict[str, float]:

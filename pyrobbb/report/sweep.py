@@ -161,7 +161,7 @@ def _axis(values: Sequence[Any]) -> tuple[list[float], list[tuple[str, float]]]:
         )
         few = marks if len(marks) <= NAMES else [marks[0], marks[len(marks) // 2], marks[-1]]
         return places, _apart(few)
-    words = [component(v).rpartition(".")[2] if isinstance(v, str) else component(v) for v in values]
+    words = [component(v) for v in values]
     names = sorted(set(words))
     place = {name: 0.5 if len(names) == 1 else i / (len(names) - 1) for i, name in enumerate(names)}
     return [place[word] for word in words], list(place.items())[:: max(1, len(names) // NAMES)]

@@ -16,6 +16,7 @@ from experiments import analyse, check, report
 from experiments import run as run_module
 from experiments._runner.build import ConfigError
 from experiments._runner.compose import declared
+from experiments._runner.find_runs import RunFolder
 from experiments._runner.reopen import reopen
 from experiments.paper import pruning
 from experiments.summarise import summarise
@@ -322,6 +323,25 @@ def test_a_sweep_has_a_page_that_links_to_each_run(finished, tmp_path):
     assert "it &lt;broke&gt;" in html
     assert ">optim.lr</button>" in html
     assert "test" not in html.partition("<main")[2]
+
+
+def test_files_and_components_of_one_name_in_several_places_are_different_settings(tmp_path):
+    metrics = {"validation": {"rmse": 1.0, "nll": 1.0}, "parameters": 1, "train_seconds": 1.0}
+    settings = [("a.csv", "mine.Normal"), ("b.csv", "pyrobbb.priors.Normal"), ("b.csv", "mine.Laplace")]
+    runs = [
+        RunFolder(
+            tmp_path / str(i),
+            {"data.source": source, "prior._target_": prior, "seed": 1},
+            "finished",
+            metrics,
+        )
+        for i, (source, prior) in enumerate(settings)
+    ]
+    report.summary(runs, tmp_path)
+    html = page(tmp_path, "summary.html").partition("<main")[2]
+    found = [re.findall(r"<td[^>]*>([^<]*)", row)[:2] for row in html.split("run\u00a0")[1:4]]
+    assert "seeds" not in html
+    assert found == [["a.csv", "mine.Normal"], ["b.csv", "pyrobbb.priors.Normal"], ["b.csv", "Laplace"]]
 
 
 def test_a_sweep_over_seeds_is_led_by_the_best_mean_and_not_by_the_best_seed():

@@ -106,6 +106,7 @@ def test_what_is_not_finite_is_left_blank():
         ([1.0, 2.0, 3.0], [0, 0.5, 1], ["1", "2", "3"]),
         ([0.001, 0.01, 0.1], [0, 0.5, 1], ["0.001", "0.01", "0.1"]),
         (["Normal", "Laplace", "Normal"], [1, 0, 1], ["Laplace", "Normal"]),
+        (["a.csv", "b.csv"], [0, 1], ["a.csv", "b.csv"]),
         ([2, 2], [0.5, 0.5], ["2"]),
         ([0.0, 0.01, 1.0, 0.99], [0, 0.01, 1, 0.99], ["0", "1"]),  # words that would overlap are left out
         ([None, 3], [1, 0], ["3", "none"]),
