@@ -301,7 +301,7 @@ def _with_targets(
         targets = {f"{start}{name}": column for name, column in as_frame(f"{part}y", y).items()}
     else:
         targets = {own: as_column(f"{part}y", y)}
-    taken = [name for name in ("y", *targets) if name in frame]
+    taken = [name for name in targets if name in frame]
     if taken:
         raise ValueError(_TAKEN.format(taken[0], "y"))
     return tuple(targets), frame | targets

@@ -191,6 +191,8 @@ def test_the_target_goes_by_the_name_of_its_series() -> None:
     assert from_table(x, y.rename(0)).columns.targets == ("y",)
     with pytest.raises(ValueError, match="x has a column 'price' already, which y would overwrite"):
         from_table(frame, y)
+    places = frame.rename(columns={"a": "y"})  # a coordinate, which a target of another name leaves alone
+    assert torch.equal(from_table(places[["y"]], y).train.x, from_table(frame, target="price").train.x)
 
 
 @pytest.mark.parametrize(
