@@ -130,6 +130,7 @@ class Table:
         width = by_place(frame)
         frame = {name: column for name, column in frame.items() if name not in self.drop}
         frame = self._with_numbers(frame, targets)
+        self._weights("the table", frame)  # here the rows still have their own numbers
         counting = self._counting(frame)
         _check_targets("the table", frame, targets, self.task, counting)
         named: Task | None = "classification" if {*targets} & {*texts} else None
@@ -223,10 +224,14 @@ class Table:
             y = columns.labels(f"{part}: target {name!r}", rows[name])
         else:
             y = torch.from_numpy(np.stack([rows[name] for name in columns.targets], axis=1)).to(x.dtype)
+        return Split(x, y, self._weights(part, rows))
+
+    def _weights(self, part: str, rows: Frame) -> Tensor | None:
         if self.weights not in rows:
-            return Split(x, y)
+            return None
+        name, like = str(self.weights), torch.empty(rows_of(rows), dtype=getattr(torch, self.dtype))
         try:
-            return Split(x, y, row_weights(f"{part}: column {self.weights!r}", rows[str(self.weights)], x))
+            return row_weights(f"{part}: column {name!r}", rows[name], like)
         except ValueError as error:
             raise ValueError(
                 f"{error}: give these rows weights; those for validation or test may also come as a table "

@@ -281,10 +281,13 @@ def test_rows_held_back_count_as_often_as_their_column_says() -> None:
     other = {name: table[name] for name in ("a", "n")}
     assert from_table(table, target="n", weights="w", test=other).test.weights is None
     advice = "those for validation or test may also come as a table without this column, and count once"
-    for absent in (0.0, np.nan):
+    wrong = "the table: column 'w' holds 2 values that are not finite, the first .nan. in row 1"
+    for absent, said in ((0.0, "test: column 'w': the weights are all 0"), (np.nan, wrong)):
         blank = table | {"w": [1, absent, 3, 4, absent]}
-        with pytest.raises(ValueError, match=rf"test: column 'w'.* (all 0|not finite).*; {advice}"):
+        with pytest.raises(ValueError, match=rf"{said}.*; {advice}"):
             from_table(blank, target="n", weights="w", test=[1, 4])
+    with pytest.raises(ValueError, match=r"the table: column 'w' holds -3 in row 2, counted from 0"):
+        from_table(table | {"w": [1, 0, -3, 4, 0]}, target="n", weights="w", test=[0])
 
 
 def test_parts_may_be_masks_and_pairs_are_explained() -> None:
