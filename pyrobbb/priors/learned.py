@@ -189,6 +189,12 @@ class _Group(nn.Module):
             self.register_buffer("means", torch.zeros((self.family.size, *shape)).to(start))
             self.register_buffer("updates", torch.zeros((), dtype=torch.long))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "family": None}  # a pickle cannot hold its functions
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "family": FAMILIES.get(state["kind"])})
+
     def values(self) -> dict[str, Tensor]:
         """The present values of the learned parameters."""
         if self.em:

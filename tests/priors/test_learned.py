@@ -1,5 +1,6 @@
 """Priors whose parameters are learned: M-steps against closed forms, on every path of training."""
 
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,19 @@ def test_restarts_learn_their_own_priors() -> None:
     alone = make(model, MeanFieldNormal, data, seed=6)
     assert learned(both.chains[1][0]) == learned(alone.model)
     assert learned(both.chains[0][0]) != learned(alone.model)
+
+
+@pytest.mark.parametrize("by", ["em", "gradient"])
+def test_a_posterior_with_a_learned_prior_comes_out_of_a_pickle_as_it_was(by: str) -> None:
+    data = classes(12)
+    model, guide = classifier(data, prior=priors.Learned(priors.Laplace(), every=1, by=by))
+    posterior = fit(model, guide, data, epochs=1, batch_size=6, device="cpu", progress=None)
+    again = pickle.loads(pickle.dumps(posterior))
+    for one in (posterior, again):  # it is trained further in the same way
+        fit(*one.chains[0], data, epochs=1, batch_size=6, device="cpu", progress=None)
+    expected = posterior.model.state_dict()
+    for name, value in again.model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
 
 
 @pytest.mark.parametrize("law", [dist.Uniform(-1.0, 1.0), dist.Pareto(1.0, 2.0)])
