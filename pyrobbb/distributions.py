@@ -275,7 +275,9 @@ class NegativeBinomial(dist.NegativeBinomial):
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""
-        return _by_scipy(scipy.special.betainc, self.total_count, value + 1, torch.sigmoid(-self.logits))
+        whole = value.floor().clamp_min(0)  # between counts the cdf is flat
+        found = _by_scipy(scipy.special.betainc, self.total_count, whole + 1, torch.sigmoid(-self.logits))
+        return torch.where(value < 0, torch.zeros_like(found), found)
 
     def icdf(self, value: Tensor) -> Tensor:
         """The least count at which the cdf reaches `value`; for huge counts, a gamma distribution's quantile.

@@ -375,3 +375,15 @@ def test_a_negative_binomial_draws_no_negative_counts() -> None:
         own = distributions.NegativeBinomial(**few).sample((50,))
     with isolated(1):
         assert torch.equal(own, dist.NegativeBinomial(**few).sample((50,)))
+
+
+def test_the_cdf_of_counts_is_flat_between_them_and_0_below() -> None:
+    value = torch.tensor([-3.0, -1.0, -0.5, 0.0, 0.5, 2.0, 2.9, 3.0], dtype=torch.double)
+    few = {"total_count": torch.tensor(2.5).double(), "logits": torch.tensor(0.7).double()}
+    negative_binomial = stats.nbinom(2.5, torch.sigmoid(-few["logits"]).item())
+    for made, oracle in (
+        (distributions.LogPoisson(torch.tensor(0.7).double()), stats.poisson(E(0.7))),
+        (distributions.NegativeBinomial(**few), negative_binomial),
+    ):
+        expected = torch.from_numpy(oracle.cdf(value.numpy()))
+        torch.testing.assert_close(made.cdf(value), expected, rtol=1e-6, atol=0.0)
