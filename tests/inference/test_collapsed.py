@@ -134,6 +134,7 @@ REFUSED: list[tuple[Any, Any, Any, str]] = [
     (Squashed(), NORMAL, None, r"must be linear in .* with Bayesian weights \(inside.2.weight, "),
     (Squashed(lambda f: f.clamp(-20, 20)), NORMAL, None, "must be linear"),
     (Squashed(), likelihoods.Rescaled(NORMAL, *TINY), None, "must be linear"),
+    (Squashed(lambda f: f / f.abs()), NORMAL, None, "must be linear"),  # 0 / 0 at weights of 0
     (
         network(2),
         likelihoods.Rescaled(likelihoods.HeteroscedasticNormal(), *TINY),
