@@ -35,7 +35,16 @@ from pyrobbb.data.arrays import ArrayLike
 from pyrobbb.data.columns import Columns, Names, from_plain
 from pyrobbb.data.new_rows import new_rows
 from pyrobbb.data.torch_data import TorchRows
-from pyrobbb.draws import NoWeights, check_own, fitted, is_point, one_draw, some_draws, stacked
+from pyrobbb.draws import (
+    FittedChain,
+    NoWeights,
+    check_own,
+    fitted,
+    is_point,
+    one_draw,
+    some_draws,
+    stacked,
+)
 from pyrobbb.moments import moments
 from pyrobbb.training import history
 from pyrobbb.training.history import History
@@ -185,7 +194,11 @@ class Posterior:
         return model.with_padding(moments((model, guide), latents=True)[0])
 
     def _fitted(self, chain: int) -> tuple[BayesianNetwork, nn.Module]:
-        return fitted(self.chains[self._number(chain)])
+        return fitted(self.chain(chain))
+
+    def chain(self, number: int) -> FittedChain:
+        """The model and the guide of chain `number`, counted from 0."""
+        return self.chains[self._number(number)]
 
     def _number(self, chain: int) -> int:
         number = checks.count("chain", chain, minimum=0)
@@ -305,7 +318,7 @@ class Posterior:
 
     def predicting_model(self, chain: int = 0) -> BayesianNetwork:
         """The model as the predictions of a chain take it: with another network if the guide says so."""
-        model, guide = self.chains[chain]
+        model, guide = self.chain(chain)
         linearised: Callable[[BayesianNetwork], BayesianNetwork] | None = getattr(guide, "linearised", None)
         return model if linearised is None else linearised(model)
 

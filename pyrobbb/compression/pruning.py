@@ -189,5 +189,5 @@ def prune(posterior: Posterior, removed: float, *, by: By = "snr", biases: bool 
 
 def left(posterior: Posterior, chain: int = 0) -> int:
     """How many weights of a chain are not a constant zero."""
-    loc, scale = moments(posterior.chains[chain])
+    loc, scale = moments(posterior.chain(chain))
     return sum(int(((loc[name] != 0) | (scale[name] != 0)).sum()) for name in loc)

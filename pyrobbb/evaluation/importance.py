@@ -41,7 +41,7 @@ def last_layer_k_hat(
         `LARGEST` of them.
     """
     checks.count("draws", draws, minimum=100)
-    model, guide = posterior.chains[chain]
+    model, guide = posterior.chain(chain)
     if model.other_latents or len(train) > LARGEST or train.weights is not None:
         return None
     rows = train.whole().to(model.device)

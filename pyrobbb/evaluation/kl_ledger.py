@@ -74,7 +74,7 @@ def kl_ledger(
         (`has_density`).
     """
     checks.count("draws", draws, minimum=2)
-    model, guide = posterior.chains[posterior.main_chain if chain is None else chain]
+    model, guide = posterior.chain(posterior.main_chain if chain is None else chain)
     if not has_density((model, guide)):
         return None
     nats: dict[str, list[float]] = {}

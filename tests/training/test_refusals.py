@@ -27,6 +27,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation import arviz_export as export
+from pyrobbb.evaluation.kl_ledger import kl_ledger
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.trainer import NonFiniteLossError, Training, fit
 
@@ -752,6 +753,7 @@ PREDICTION_CASES: list[Case] = [
     ),
     ("draw -1", lambda: posterior().function(-1), "draw must be a whole number of at least 0, got -1"),
     ("draws of chain 3", lambda: posterior().draw(1, chain=3), "chain must be less than 1"),
+    ("the KL of chain 3", lambda: kl_ledger(posterior(), chain=3), "chain must be less than 1"),
     (
         "weights by a wrong name",
         lambda: export.to_arviz(posterior(), DATA, weights=["a.b"]),
