@@ -24,7 +24,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation import arviz_export, arviz_io
 from pyrobbb.evaluation.code_length import code_length
-from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.evaluation.kl_ledger import Entry, kl_ledger
 from pyrobbb.inference import stacking_weights
 from pyrobbb.inference.method import MakeGuide
 from pyrobbb.likelihoods import Likelihood, in_units
@@ -172,6 +172,7 @@ class Run(Options):
         stopped = any(t.history.stopped for t in chains)
         progress.log(f"predicting with {self.draws} draws of the weights")
         held_out = {"test": data.test, "validation": data.validation}
+        ledger = kl_ledger(posterior, seed=self.seed)
         metrics = {
             **{
                 name: evaluate(posterior, part, draws=self.draws, seed=self.seed)
@@ -181,7 +182,7 @@ class Run(Options):
             "train_seconds": sum(t.history.train_seconds for t in chains),
             "epochs": max(t.epoch for t in chains) if stopped else chains[0].epochs,  # 0 of a sampler
             "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
-            **self._bound(posterior, data, chains),
+            **self._bound(posterior, data, chains, ledger),
             "chains": self.chains,
             **({} if posterior.chain_weights is None else {"chain_weights": posterior.chain_weights}),
             **({} if self.chains == 1 else {"main_chain": posterior.main_chain}),
@@ -189,13 +190,19 @@ class Run(Options):
             "seed": self.seed,
             "device": str(device),
         }
-        result = Result(run=self, data=data, posterior=posterior, metrics=metrics)
+        result = Result(run=self, data=data, posterior=posterior, metrics=metrics, ledger=ledger)
         if folder is not None:
             progress.log("writing posterior.nc and metrics.json")
             result.save(folder)
         return result
 
-    def _bound(self, posterior: Posterior, data: Dataset, chains: Sequence[Training]) -> dict[str, Any]:
+    def _bound(
+        self,
+        posterior: Posterior,
+        data: Dataset,
+        chains: Sequence[Training],
+        ledger: Mapping[str, Entry] | None,
+    ) -> dict[str, Any]:
         """The free energy, that of ignoring the inputs, where it goes, and what it is as a code.
 
         Of several chains the mean by their weights, which bounds their mixture. Of a method or a guide whose
@@ -214,7 +221,6 @@ class Run(Options):
         ]
         if evidence:
             found["log_evidence"] = torch.stack(evidence).tolist()
-        ledger = kl_ledger(posterior, seed=self.seed)
         if ledger is None:
             return found
         if bound:
@@ -265,12 +271,13 @@ class Run(Options):
 
 @dataclass(frozen=True)
 class Result:
-    """A fitted run: its data, its posterior and its metrics."""
+    """A fitted run: its data, posterior and metrics, and where the KL goes if the guide has a density."""
 
     run: Run
     data: Dataset
     posterior: Posterior
     metrics: dict[str, Any]
+    ledger: Mapping[str, Entry] | None = None
 
     def save(self, folder: Path) -> None:
         """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`.
@@ -284,7 +291,8 @@ class Result:
         digest = dict[str, str]()
         if self.posterior.model.sites:
             kept: dict[str, Any] = {"weights": run.export_weights, "observations": run.observations}
-            tree = arviz_export.to_arviz(self.posterior, self.data, draws=run.draws, seed=run.seed, **kept)
+            kept |= {"draws": run.draws, "seed": run.seed, "ledger": self.ledger}
+            tree = arviz_export.to_arviz(self.posterior, self.data, **kept)
             digest = {"posterior_sha256": arviz_io.save(tree, folder / "posterior.nc")}
         if self.data.test is not None:
             digest["test_rows"] = compatibility.rows(self.data.test)

@@ -7,7 +7,7 @@ prior; and the predictions for the test set. Several targets have an axis of the
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from pyrobbb.data.columns import Columns, Names, Numeric, Raw
 from pyrobbb.data.dataset import Dataset, Split
 from pyrobbb.draws import distinct, order
 from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation.kl_ledger import Entry
 from pyrobbb.evaluation.layer_summary import LEVELS, as_numpy, variational
 from pyrobbb.evaluation.metrics import entropy
 from pyrobbb.evaluation.weight_selection import WeightSelection
@@ -74,6 +75,7 @@ def to_groups(
     weights: int | Sequence[str] = 200,
     observations: int = 1000,
     seed: int = 0,
+    ledger: Mapping[str, Entry] | None = None,
 ) -> tuple[Groups, dict[str, Any]]:
     """Arrays by ArviZ group and variable, and the labels of their dimensions.
 
@@ -85,6 +87,7 @@ def to_groups(
         observations: Training rows, at most, with their log-likelihoods and predictive draws; the same ones
             whatever the seed, so that posteriors can be compared.
         seed: Which draws.
+        ledger: What `kl_ledger` gives for this posterior and seed, where it is there already.
 
     Shapes: draws are `(chain, draw, ...)`.
 
@@ -120,7 +123,7 @@ def to_groups(
         "posterior": values,
         "log_prior": log_prior,
         "prior": _latents(prior, draws, own, chosen)[0],
-        "variational": variational(posterior, seed),
+        "variational": variational(posterior, seed, ledger),
         "constant_data": {"training_row": places.numpy().astype(np.int32)},
     }
     if rows.x[0].numel() <= FEATURES:

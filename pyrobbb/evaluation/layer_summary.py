@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyrobbb.evaluation.kl_ledger import kl_ledger
+from pyrobbb.evaluation.kl_ledger import Entry, kl_ledger
 from pyrobbb.moments import moments, signal_to_noise
 from pyrobbb.posterior import Posterior
 
@@ -16,10 +16,13 @@ LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 SAMPLE = 20_000  # weights, of all layers
 
 
-def variational(posterior: Posterior, seed: int) -> dict[str, np.ndarray]:
+def variational(
+    posterior: Posterior, seed: int, ledger: Mapping[str, Entry] | None = None
+) -> dict[str, np.ndarray]:
     """Location, scale and signal-to-noise |loc| / scale by layer, and of a random sample of weights.
 
-    They are of the posterior's main chain, whose number is the scalar `chain`.
+    They are of the posterior's main chain, whose number is the scalar `chain`. `ledger` is what `kl_ledger`
+    gives for this seed, where it is there already.
     """
     loc, scale = moments(posterior.chains[posterior.main_chain])
     tables: defaultdict[str, list[Any]] = defaultdict(list)
@@ -38,7 +41,7 @@ def variational(posterior: Posterior, seed: int) -> dict[str, np.ndarray]:
         flat = torch.cat([part.flatten() for part in parts.values()])
         arrays[what] = as_numpy(flat[pick.to(flat.device)])
     arrays["chain"] = np.asarray(posterior.main_chain)
-    return arrays | _ledger(posterior, list(loc), seed)
+    return arrays | _ledger(ledger or kl_ledger(posterior, seed=seed) or {}, list(loc))
 
 
 def of_chain(metrics: Mapping[str, Any]) -> str:
@@ -47,9 +50,8 @@ def of_chain(metrics: Mapping[str, Any]) -> str:
     return f" of chain {metrics.get('main_chain', 0)}" if several else ""  # once always the first
 
 
-def _ledger(posterior: Posterior, layers: Sequence[str], seed: int) -> dict[str, np.ndarray]:
+def _ledger(ledger: Mapping[str, Entry], layers: Sequence[str]) -> dict[str, np.ndarray]:
     """The KL by layer and latent, where the guide's density splits; NaN for a layer without a slab."""
-    ledger = kl_ledger(posterior, seed=seed) or {}
     if not set(layers) <= set(ledger):
         return {}
     rows = [ledger[name] for name in layers]

@@ -32,7 +32,7 @@ from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.files import locked
 from pyrobbb._support.settings import flat
 from pyrobbb.data import MNIST, Blobs
-from pyrobbb.evaluation import arviz_io
+from pyrobbb.evaluation import arviz_io, layer_summary
 from pyrobbb.experiment import Run
 from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
@@ -192,7 +192,9 @@ def test_a_point_estimate_is_summed_up_as_other_runs_are(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words", TOGETHER)
-def test_every_component_runs_for_two_epochs(words, tmp_path):
+def test_every_component_runs_for_two_epochs(words, tmp_path, monkeypatch):
+    again = []  # a second ledger of the KL, whose draws take as long as the first one's
+    monkeypatch.setattr(layer_summary, "kl_ledger", lambda *given, **options: again.append(given))
     overrides = [o for o in TINY if not ("model=linear" in words and o.startswith("model."))]
     result = build(config(*overrides, *words.split())).execute(tmp_path)
     found = (
@@ -205,6 +207,10 @@ def test_every_component_runs_for_two_epochs(words, tmp_path):
         assert "train_loss" in result.metrics
         assert not {"free_energy", "trivial_free_energy", "kl_ledger"} & set(result.metrics)
     assert len(history.read(tmp_path / "history.csv")) == 2
+    if ledger := result.metrics.get("kl_ledger"):
+        assert not again
+        kl = arviz_io.load(tmp_path / "posterior.nc")["variational"].get("kl")
+        assert kl is None or kl.values.tolist() == [ledger[name]["nats"] for name in kl["layer"].values]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
