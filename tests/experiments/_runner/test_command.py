@@ -55,14 +55,15 @@ def test_every_experiment_has_the_same_command_line(module, monkeypatch, capsys,
     assert capsys.readouterr().out.startswith(inspect.getdoc(module))
 
 
-def test_what_nobody_reads_ends_quietly(monkeypatch, capsys):
+@pytest.mark.parametrize("times", [1, 100_000])  # what a buffer holds until the end, and more
+def test_what_nobody_reads_ends_quietly(times, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["it", "one", "two"])
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as unread:  # closing it flushes again, as Python does at its end
         monkeypatch.setattr("sys.stdout", unread)
         with pytest.raises(SystemExit, match="141"):
-            folder_command("it", None, lambda folder: str(folder) * 100_000)
+            folder_command("it", None, lambda folder: str(folder) * times)
     assert capsys.readouterr().err == ""
 
 
