@@ -240,6 +240,21 @@ def test_another_model_is_refused(other: Any, message: str, tmp_path: Path) -> N
         Posterior.load(tmp_path, *other())
 
 
+def test_the_layer_in_which_a_long_network_differs_is_named(tmp_path: Path) -> None:
+    def model(classes: int) -> BayesianNetwork:
+        layers = [nn.Linear(3, 3) for _ in range(30)]
+        net = nn.Sequential(*layers, nn.Linear(3, classes))
+        return BayesianNetwork(net, priors.Normal(), likelihoods.Normal(1.0), 12)
+
+    saved = model(2)
+    guide = MeanFieldNormal(saved)
+    guide()
+    Posterior([(saved, guide)]).save(tmp_path)
+    line = r"\(30\): Linear\(in_features=3, out_features={}, bias=True\)"
+    with pytest.raises(CheckpointError, match=f"network: {line.format(2)} there, {line.format(4)} here$"):
+        Posterior.load(tmp_path, model(4), MeanFieldNormal)
+
+
 class Power(nn.Module):
     def __init__(self, power: int) -> None:
         super().__init__()

@@ -100,7 +100,7 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
             if has_tokens(model) and isinstance(x, Tensor) and x.dim() > 1 and not x.is_floating_point():
                 ends = torch.stack([x.flatten(1).amax(1).argmax(), x.flatten(1).amin(1).argmin()])
                 model.apply_network(model.initial(), x[ends])  # of the largest token and of the least
-        except (RuntimeError, TypeError, IndexError) as error:
+        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
             if out_of_memory(error):
                 raise
             kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"

@@ -21,9 +21,9 @@ from pyrobbb._support.files import make_folder
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import (
     alike,
-    clipped,
     component,
     constants,
+    first_difference,
     network_constants,
     network_tensors,
     own_constants,
@@ -66,8 +66,8 @@ def write(folder: Path | str, chains: Sequence[FittedChain], content: Mapping[st
     for what, first in stored[0]["of"].items():
         if other := next((each["of"][what] for each in stored if each["of"][what] != first), None):
             raise ValueError(
-                f"a file holds chains built alike, but these differ in their {what}: {clipped(first)} and "
-                f"{clipped(other)}; save them apart"
+                f"a file holds chains built alike, but these differ in their {what}: "
+                f"{' and '.join(first_difference(first, other))}; save them apart"
             )
     path = Path(folder) / NAME
     make_folder(path.parent)
@@ -93,9 +93,9 @@ def read(
         for stored, (one, other) in zip(content["chains"], chains, strict=True):
             for what, theirs in stored["of"].items():
                 if theirs != mine[what]:
-                    there, here = clipped(theirs), clipped(mine[what])
+                    there, here = first_difference(theirs, mine[what])
                     raise checkpoint.CheckpointError(
-                        f"{path} was made with another {what}: {there}\nhere it is: {here}"
+                        f"{path} was made with another {what}: {there} there, {here} here"
                     )
             for name, theirs in stored.get("tensors", {}).items():
                 ours = held.get(name, theirs)  # one that a call makes is not there yet

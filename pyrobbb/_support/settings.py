@@ -6,6 +6,7 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
 from hashlib import sha256
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,12 @@ def clipped(value: Any) -> str:
     """Its text, short enough for a message."""
     words = str(value)
     return words if len(words) <= 400 else f"{words[:400]} ..."
+
+
+def first_difference(one: str, other: str) -> tuple[str, str]:
+    """The first lines in which two texts differ, such as two printed networks, short enough for a message."""
+    pairs = zip_longest(one.splitlines(), other.splitlines(), fillvalue="nothing")
+    return next((clipped(a.strip()), clipped(b.strip())) for a, b in pairs if a != b)
 
 
 def is_plain(value: Any) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from copy import copy
 from functools import partial
 from inspect import signature
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +27,7 @@ from pyrobbb._support.settings import (
     clipped,
     component,
     constants,
+    first_difference,
     is_plain,
     network_constants,
     network_tensors,
@@ -266,17 +266,11 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], path: Any) ->
         if key in ("validation", "test"):
             raise CheckpointError(f"{path} was made with other {key} data")
         if key == "network":
-            raise CheckpointError(f"{path} was made with another network: {_first_difference(before, now)}")
+            there, here = first_difference(before, now)
+            raise CheckpointError(f"{path} was made with another network: {there} there, {here} here")
         name = key.replace(".", " ", 1)
         here = f"this is {clipped(now)}; give another folder"
         raise CheckpointError(f"{path} was made with {name} {clipped(before)}, {here}")
-
-
-def _first_difference(before: str, now: str) -> str:
-    """The first lines in which two printed networks differ."""
-    pairs = zip_longest(before.splitlines(), now.splitlines(), fillvalue="nothing")
-    theirs, mine = next((a.strip(), b.strip()) for a, b in pairs if a != b)
-    return f"{theirs} there, {mine} here"
 
 
 def _plain(value: Any) -> Any:

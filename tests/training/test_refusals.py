@@ -681,6 +681,29 @@ TRAINING_CASES: list[Case] = [
     ("a function as callback", lambda: train(callbacks=[print]), "callbacks[0] must be a Callback"),
 ]
 
+
+class Attention(nn.Module):
+    """Whose width torch checks by an assertion."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(3, 1, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x)[0][:, -1]
+
+
+def attend(x: Tensor) -> Any:
+    model = BayesianNetwork(Attention(), likelihood=likelihoods.Normal(1.0), N=12)
+    return Posterior([(model, model)]).predict(x, draws=2)
+
+
+def normalise(x: Tensor) -> Any:
+    net = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).eval()
+    model = BayesianNetwork(net, likelihood=likelihoods.Normal(1.0), N=12)
+    return Posterior([(model, model)]).predict(x, draws=2)
+
+
 PREDICTION_CASES: list[Case] = [
     ("NaN", lambda: predict(holed(NAN)), "x holds nan in row 3; every input must be finite"),
     (
@@ -689,6 +712,16 @@ PREDICTION_CASES: list[Case] = [
         "the network cannot take a row of x, torch.float32 of shape (2,)",
     ),
     ("one row without its axis", lambda: predict(X[0]), "the network cannot take a row of x"),
+    (
+        "other features for attention",
+        lambda: attend(torch.zeros(4, 5, 2)),
+        "the network cannot take a row of x, torch.float32 of shape (5, 2): was expecting embedding",
+    ),
+    (
+        "one row without its axis for normalisation",
+        lambda: normalise(X[0]),
+        "the network cannot take a row of x, torch.float32 of shape (): expected 2D or 3D input",
+    ),
     ("an array of words", lambda: predict(X.numpy().astype(str)), "x must hold real numbers"),
     ("sparse x", lambda: predict(X.to_sparse()), "x is sparse (torch.sparse_coo)"),
     ("a ragged list", lambda: predict([[1.0, 2, 3], [1.0]]), "x is not an array of numbers"),
