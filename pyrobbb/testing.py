@@ -242,5 +242,18 @@ class LikelihoodContract:
         assert prediction.samples is not None
         assert prediction.samples.shape == (3, *y.shape)
 
+    def test_its_quantiles_are_those_of_its_draws(self) -> None:
+        """A class derived from torch's, such as a censored normal, has a `cdf` and `icdf` of its own, too."""
+        model, draws = self.model(), 2000
+        with isolated(2):
+            prediction = Posterior([(model, model)]).predict(_draw(N, FEATURES), draws=1)
+            if not isinstance(prediction, ValuePrediction):
+                return
+            drawn = prediction.components[0].sample((draws,))[:, 0]
+        levels, error = (0.1, 0.5, 0.9), 6 * (0.25 / draws) ** 0.5
+        for level, quantile in zip(levels, prediction.predictive_quantiles(levels), strict=True):
+            assert (drawn < quantile).float().mean(0).max() <= level + error
+            assert (drawn <= quantile).float().mean(0).min() >= level - error
+
 
 __all__ = ["GuideContract", "LikelihoodContract", "PriorContract"]

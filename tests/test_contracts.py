@@ -195,12 +195,25 @@ class LooseLikelihood(likelihoods.Normal):
         return dist.Normal(output, 0.5)
 
 
+class Censored(dist.Normal):  # type: ignore[misc]
+    """A normal cut off at 0, with the quantiles of one that is not."""
+
+    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+        return super().sample(sample_shape).clamp(min=0.0)
+
+
+class CensoredNoise(likelihoods.Likelihood):
+    def forward(self, output: torch.Tensor) -> Any:
+        return Censored(output, 0.5).to_event(1)
+
+
 @pytest.mark.parametrize(
     ("contract", "make", "broken"),
     [
         (PriorContract, FlatPrior, "test_a_distribution_is_one_event_of_the_parameter_s_shape"),
         (GuideContract, StillGuide, "test_it_samples_every_weight_with_and_without_data"),
         (LikelihoodContract, LooseLikelihood, "test_a_row_has_one_log_likelihood_and_draws_stay_in_front"),
+        (LikelihoodContract, CensoredNoise, "test_its_quantiles_are_those_of_its_draws"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
