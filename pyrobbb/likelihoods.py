@@ -70,8 +70,12 @@ class Likelihood(PyroModule):
             distribution: p(y | f) for some row.
             y: Targets, as `encode` gives them.
         """
-        if not bool(y.isfinite().all()):
-            raise ValueError(f"{int((~y.isfinite()).sum())} values are not finite")
+        if bool((lost := ~y.isfinite()).any()):
+            few = f"{n} values are" if (n := int(lost.sum())) > 1 else "1 value is"
+            raise ValueError(
+                f"{few} not finite, the first in row {lost.nonzero()[0][0]}: drop such rows, or mask what is "
+                "missing, by a likelihood of your own"
+            )
         base = univariate(distribution)
         support = type(base).support
         if not isinstance(support, constraints.Constraint) or constraints.is_dependent(support):

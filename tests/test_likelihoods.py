@@ -386,7 +386,7 @@ def test_a_support_that_is_a_plain_property_refuses_nothing_finite() -> None:
     y = normal(5, 1)
     judged(OwnNormal(), normal(5, 1), y)
     y[3] = math.nan
-    with pytest.raises(ValueError, match="1 values are not finite"):
+    with pytest.raises(ValueError, match="1 value is not finite, the first in row"):
         judged(OwnNormal(), normal(5, 1), y)
 
 

@@ -58,7 +58,7 @@ def test_laplace_goes_around_any_fitted_posterior():
         (
             (torch.ones(5, 2), torch.full((5, 1), math.nan)),
             likelihoods.Normal(1.0),
-            "5 values are not finite",
+            "5 values are not finite, the first in row 0",
         ),
         ((torch.full((5, 2), math.nan), torch.ones(5, 1)), likelihoods.Normal(1.0), "x holds nan in row 0"),
         ((torch.ones(5, 2), torch.ones(4, 1)), likelihoods.Normal(1.0), "x and y differ in length"),

@@ -143,7 +143,11 @@ DATA_CASES: list[Case] = [
         lambda: train(validation=Split(holed(NAN), Y)),
         "validation x holds nan in row 3",
     ),
-    ("NaN target", lambda: regress(holed(NAN)), "y: 1 values are not finite"),
+    (
+        "NaN target",
+        lambda: regress(holed(NAN)),
+        "y: 1 value is not finite, the first in row 3: drop such rows, or mask",
+    ),
     ("label too large", lambda: train(y=Y + 3), "labels must lie in 0..2 for a network output of width 3"),
     ("negative label", lambda: train(y=Y - 1), "got -1..1"),
     ("validation label", lambda: train(validation=Split(X, Y + 3)), "validation y: labels must lie in 0..2"),
