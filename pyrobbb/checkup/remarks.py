@@ -35,7 +35,7 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
     signal = gradient_signal(model, guide, data.train, batch=batch, seed=seed)
     found.append(
         f"one draw of the weights gives the free energy to ± {float(energy.std()):.2g} nats per datum; the "
-        f"signal-to-noise ratio of its gradient is {signal:.2g}, for one draw and {batch} rows "
+        f"signal-to-noise ratio of its gradient is {signal:.2f}, for one draw and {batch} rows "
         f"(0 at a minimum)"
     )
     k_hat = last_layer_k_hat(posterior, data.train, draws=max(100, 4 * draws), seed=seed, chain=chain)
