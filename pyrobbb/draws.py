@@ -116,32 +116,24 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
         with torch.no_grad():
             return [model.with_padding(stored(number, seed)) for seed, _, number in keys]
     found: list[Weights] = []
-    laws: dict[str, Any] = {}  # where they are the same for all draws, Pyro is asked for them once
+    normals: dict[str, Any] = {}  # of a mean field, the same for all draws: Pyro is asked for them once
     with isolated(device=model.device), torch.no_grad():
         for key in keys:
             seed_generators(mixed_seed(*key), model.device)
-            if laws:
-                values = {name: law() for name, law in laws.items()}
+            if normals:
+                values = {name: normal() for name, normal in normals.items()}
             else:
                 trace = poutine.trace(guide).get_trace()
                 if not found:
                     check_own(guide, trace, "guide")
                     refuse_sites(lacking(model.latents, trace.nodes))
-                    if _independent(guide) and not am_i_wrapped():
-                        drawn = (name for name in trace.nodes if name in model.latents)
-                        laws = {name: trace.nodes[name]["fn"] for name in drawn}
+                    if type(guide) is MeanFieldNormal and not am_i_wrapped():
+                        normals = {name: trace.nodes[name]["fn"] for name in guide.shapes}
                 values = {name: trace.nodes[name]["value"] for name in model.latents}
             # a point estimate's are the guide's parameters, which a draw must not share
             own = {name: v.detach().clone() if v.requires_grad else v for name, v in values.items()}
             found.append(model.with_padding(own))
     return found
-
-
-def _independent(guide: nn.Module) -> bool:
-    """Whether no latent's distribution depends on another's draw: in a mean field, and in plain priors."""
-    if type(guide) is BayesianNetwork:  # in the place of a guide, where its own prior is drawn from
-        return not guide.other_latents
-    return type(guide) is MeanFieldNormal
 
 
 def is_point(guide: nn.Module) -> bool:

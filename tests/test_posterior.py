@@ -139,39 +139,6 @@ def test_what_is_printed_of_it_is_short() -> None:
 # Draws
 
 
-class Counted(priors.ScaleMixture):
-    """Says which weights it is asked about."""
-
-    def distribution(self, name: str, parameter: Tensor) -> Any:
-        asked.append(name)
-        return super().distribution(name, parameter)
-
-
-asked: list[str] = []
-
-
-@pytest.mark.parametrize(
-    "prior",
-    [
-        Counted(),
-        priors.Learned(priors.Normal()),
-        priors.ARD(),
-        priors.PerParameter(default=priors.Laplace(), where={"*bias": priors.Deterministic()}),
-    ],
-    ids=lambda prior: type(prior).__name__,
-)
-def test_draws_of_a_prior_are_those_of_asking_pyro_for_each(prior: priors.Prior) -> None:
-    model = BayesianNetwork(network(), prior, likelihoods.Categorical(), 12)
-    own = Posterior([(model, model)])
-    asked.clear()
-    together = own.draw(4, seed=2)
-    assert len(asked) == len(set(asked)), "the prior of each weight is made once"
-    with poutine.block():  # beside any handler Pyro is asked
-        one_by_one = own.draw(4, seed=2)
-    assert together.keys() == one_by_one.keys() >= set(model.sites)
-    assert all(torch.equal(value, one_by_one[name]) for name, value in together.items())
-
-
 def test_draw_s_is_the_same_however_many_are_asked_for() -> None:
     posterior = class_posterior()
     few, many = posterior.draw(2, seed=5), posterior.draw(6, seed=5)
