@@ -150,7 +150,7 @@ def summary(runs: Sequence[RunFolder], root: Path) -> str:
 
 def _short(key: str, value: Any, runs: Sequence[RunFolder]) -> Any:
     """A component's name without its module, unless another one in the runs has the same name."""
-    if not key.endswith(TARGET):
+    if not key.endswith(TARGET) or not isinstance(value, str):
         return value
     name = value.rpartition(".")[2]
     alike = {run.config[key] for run in runs if str(run.config.get(key)).rpartition(".")[2] == name}

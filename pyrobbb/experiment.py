@@ -190,10 +190,10 @@ class Run(Options):
             "seed": self.seed,
             "device": str(device),
         }
-        result = Result(run=self, data=data, posterior=posterior, metrics=metrics, ledger=ledger)
+        result = Result(run=self, data=data, posterior=posterior, metrics=metrics)
         if folder is not None:
             progress.log("writing posterior.nc and metrics.json")
-            result.save(folder)
+            result.save(folder, ledger)
         return result
 
     def _bound(
@@ -271,18 +271,18 @@ class Run(Options):
 
 @dataclass(frozen=True)
 class Result:
-    """A fitted run: its data, posterior and metrics, and where the KL goes if the guide has a density."""
+    """A fitted run: its data, its posterior and its metrics."""
 
     run: Run
     data: Dataset
     posterior: Posterior
     metrics: dict[str, Any]
-    ledger: Mapping[str, Entry] | None = None
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, ledger: Mapping[str, Entry] | None = None) -> None:
         """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`.
 
-        Removes `check.json` and the files of an earlier pruning, which describe an earlier state.
+        Removes `check.json` and the files of an earlier pruning, which describe an earlier state. `ledger` is
+        what `kl_ledger` gives for the run's seed, where it is there already.
         """
         run = self.run
         for left in ("check.json", "pruning/*.json", "pruning/*.png", "pruning/*.npz"):
@@ -291,7 +291,7 @@ class Result:
         digest = dict[str, str]()
         if self.posterior.model.sites:
             kept: dict[str, Any] = {"weights": run.export_weights, "observations": run.observations}
-            kept |= {"draws": run.draws, "seed": run.seed, "ledger": self.ledger}
+            kept |= {"draws": run.draws, "seed": run.seed, "ledger": ledger}
             tree = arviz_export.to_arviz(self.posterior, self.data, **kept)
             digest = {"posterior_sha256": arviz_io.save(tree, folder / "posterior.nc")}
         if self.data.test is not None:

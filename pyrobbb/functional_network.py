@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy, wrapped
+from pyrobbb._support.model_inputs import OutputShapeError
 from pyrobbb._support.network_checks import copied, nothing_left, take_padding
 from pyrobbb._support.random_state import Named
 from pyrobbb.priors import Prior
@@ -206,7 +207,7 @@ def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tenso
     if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         advice = "" if isinstance(output, Tensor) else ": return one tensor, with all outputs side by side"
-        raise ValueError(
+        raise OutputShapeError(
             f"the network must map (B, *features) to (B, *grid, width), got {what} for B={len(x)}{advice}"
         )
     if output.requires_grad and not torch.is_grad_enabled() and not wrapped(output):

@@ -29,6 +29,7 @@ from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
 from pyrobbb._support import checkpoint
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
+from pyrobbb._support.settings import first_difference
 from pyrobbb.data import from_arrays
 from pyrobbb.inference import Inference, Laplace, MCDropout
 from pyrobbb.low_rank import LowRankNormal
@@ -253,6 +254,10 @@ def test_the_layer_in_which_a_long_network_differs_is_named(tmp_path: Path) -> N
     line = r"\(30\): Linear\(in_features=3, out_features={}, bias=True\)"
     with pytest.raises(CheckpointError, match=f"network: {line.format(2)} there, {line.format(4)} here$"):
         Posterior.load(tmp_path, model(4), MeanFieldNormal)
+
+
+def test_texts_that_differ_in_their_line_endings_alone_are_shown() -> None:
+    assert first_difference("a\nb", "a\r\nb") == ("a\nb", "a\r\nb")
 
 
 class Power(nn.Module):

@@ -71,7 +71,7 @@ def beside_published(least: int | None, record: Record) -> Found:
     """Our best log-likelihood on the standard splits of each table beside the best that was published.
 
     It is reached if ours is ahead or level on at least so many tables, or on all; a table of which no method
-    has a number on every split counts as one where it is not.
+    has a number on every split, or nobody published one, counts as one where it is not.
     """
     rows = [row for row in record["rows"] if row["kind"] == "standard"]
     places: dict[str, list[str]] = {}

@@ -34,11 +34,12 @@ def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) 
     """ValueError unless every target has a likelihood; `output` is the network's for one row."""
     distribution = observed(model, output)
     model.encoded(distribution, y[:1])
-    try:
-        for begin, end in blocks(y):
+    for begin, end in blocks(y):
+        try:
             model.likelihood.check_domain(distribution, model.likelihood.encode(y[begin:end]))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        except ValueError as error:
+            place = f", counted from row {begin}" if begin else ""
+            raise ValueError(f"{name}{place}: {error}") from error
 
 
 def observed(model: BayesianNetwork, output: Tensor) -> TorchDistribution:
@@ -85,6 +86,10 @@ def has_tokens(model: BayesianNetwork) -> bool:
     return any(isinstance(module, EMBEDDINGS) for module in model.network.modules())
 
 
+class OutputShapeError(ValueError):
+    """The network's output is not a tensor with a row for each row of x."""
+
+
 class NonFiniteOutputError(ValueError):
     """The network's output is infinite or NaN."""
 
@@ -101,7 +106,7 @@ def first_output(model: BayesianNetwork, name: str, x: Tensor) -> Tensor:
                 ends = torch.stack([x.flatten(1).amax(1).argmax(), x.flatten(1).amin(1).argmin()])
                 model.apply_network(model.initial(), x[ends])  # of the largest token and of the least
         except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
-            if out_of_memory(error):
+            if out_of_memory(error) or isinstance(error, OutputShapeError):
                 raise
             kind = f"{x.dtype} of shape {tuple(x.shape[1:])}"
             alone = "; a single row is x[None]" if len(x.shape) == 1 else ""

@@ -55,7 +55,8 @@ def clipped(value: Any) -> str:
 def first_difference(one: str, other: str) -> tuple[str, str]:
     """The first lines in which two texts differ, such as two printed networks, short enough for a message."""
     pairs = zip_longest(one.splitlines(), other.splitlines(), fillvalue="nothing")
-    return next((clipped(a.strip()), clipped(b.strip())) for a, b in pairs if a != b)
+    differ = ((clipped(a.strip()), clipped(b.strip())) for a, b in pairs if a != b)
+    return next(differ, (clipped(one), clipped(other)))
 
 
 def is_plain(value: Any) -> bool:

@@ -34,8 +34,8 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
     batch = min(BATCH, len(data.train))
     signal = gradient_signal(model, guide, data.train, batch=batch, seed=seed)
     found.append(
-        f"one draw of the weights gives the free energy to ± {float(energy.std()):.2g} nats per datum; the "
-        f"signal-to-noise ratio of its gradient is {signal:.2f}, for one draw and {batch} rows "
+        f"one draw of the weights gives the free energy to ± {_short(float(energy.std()))} nats per datum; "
+        f"the signal-to-noise ratio of its gradient is {_short(signal)}, for one draw and {batch} rows "
         f"(0 at a minimum)"
     )
     k_hat = last_layer_k_hat(posterior, data.train, draws=max(100, 4 * draws), seed=seed, chain=chain)
@@ -43,6 +43,11 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
         words = "near enough to be corrected by reweighting" if k_hat < 0.7 else "too far off for reweighting"
         found.append(f"the last layer, given the others, is {words}: Pareto k-hat {k_hat:.2f}, limit 0.7")
     return found
+
+
+def _short(value: float) -> str:
+    """With two digits, and 120 not as 1.2e+02."""
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _prior_functions(model: BayesianNetwork, data: Dataset, draws: int, seed: int) -> str:

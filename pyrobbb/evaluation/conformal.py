@@ -4,7 +4,8 @@ Rows that the fit has not seen give scores s_i, large where the prediction is po
 
     q = the ceil((n + 1) level)-th smallest of s_1, ..., s_n
 
-decides how far a new interval or set reaches. If the new row is exchangeable with these n, it is covered
+decides how far a new interval or set reaches; where rows count by fractions, it is the least score that
+(n + 1) level of them do not exceed. If the new row is exchangeable with these n, it is covered
 with probability at least `level`, on average over such rows, and with at most 1 / (n + 1) more for scores
 without ties (Vovk et al. 2005; Lei et al. 2018). Rows by which something was chosen, such as when to stop or
 which prior, are not unseen.
@@ -91,10 +92,11 @@ class _Calibrated:
         n = float(reached[-1, 0])
         rank = _exact((n + 1) * checks.share("level", level))  # not its ceil: counts may be fractions
         if rank > _exact(n):
-            least = ceil(_exact(level / (1 - level)))
+            of_one = 1 if bool((counts % 1 == 0).all()) else 100
+            least = ceil(_exact(of_one * level / (1 - level))) / of_one
             counted = "" if bool((counts == 1).all()) else " by their weights, which count them"
             raise ValueError(
-                f"a level of {level:g} needs at least {least} calibration rows, got {n:g}{counted}: "
+                f"a level of {level:g} needs at least {least:g} calibration rows, got {n:g}{counted}: "
                 f"hold more rows back, or ask for at most {floor(1e4 * n / (n + 1)) / 1e4:g}"
             )
         place = (reached < rank - 1e-9).sum(0, keepdim=True)  # the sum of many fractions is rounded

@@ -166,6 +166,26 @@ def test_what_cannot_be_integrated_out_is_refused(
         NUTS(collapsed=1)  # type: ignore[arg-type]
 
 
+class Grows(nn.Module):
+    """Beyond all numbers where inputs are not scaled."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (20 * x).exp()
+
+
+def test_inputs_on_another_scale_are_not_taken_for_a_layer_that_is_not_linear() -> None:
+    with isolated(0):
+        net = nn.Sequential(nn.Linear(2, 8), Grows(), nn.Linear(8, 1)).double()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.mul_(0.02)  # so that nothing is lost before weights are drawn
+        x, y = 30 * torch.randn(20, 2).double(), torch.randn(20, 1).double()
+    data = from_arrays(x, y, task="regression", dtype=torch.float64)
+    method = NUTS(warmup=4, draws=4, collapsed=True)
+    with pytest.raises(ValueError, match="scale x and y"):
+        fit(BayesianNetwork(net, priors.Normal(), NORMAL), None, data, inference=method, progress=None)
+
+
 def test_an_output_that_is_cut_off_at_0_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all weights are positive it is linear, at every row."""
     made, x = model(Squashed(torch.relu), NORMAL), rows()[0].abs()

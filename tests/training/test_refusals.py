@@ -22,6 +22,7 @@ from engine_fakes import classes, classifier, network, nothing_changes, values
 from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb import initializers as initial
 from pyrobbb import kl_weights as kl
+from pyrobbb._support import model_inputs
 from pyrobbb._support.device import best_device
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -827,3 +828,18 @@ def test_in_python(act: Callable[[], Any], message: str) -> None:
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+def test_an_output_that_is_wrong_is_not_blamed_on_the_row() -> None:
+    made = BayesianNetwork(nn.LSTM(3, 2), likelihood=likelihoods.Normal(1.0), N=12)
+    with pytest.raises(ValueError, match=r"^the network must map \(B, \*features\)"):
+        Posterior([(made, made)]).predict(X, draws=2)
+
+
+def test_a_wrong_target_far_down_is_found_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_inputs, "VALUES", 4)  # at a time
+    made = BayesianNetwork(nn.Linear(3, 1), likelihood=likelihoods.Poisson(), N=12)
+    y = torch.ones(12, 1)
+    y[9] = 1.5
+    with pytest.raises(ValueError, match=r"^y, counted from row 8: 1\.5 in row 1 is outside the support"):
+        model_inputs.check_targets(made, "y", torch.zeros(1, 1), y)

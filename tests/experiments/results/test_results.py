@@ -18,7 +18,7 @@ from experiments.results.aims import above_on_gaps, area, beside_published, rank
 from experiments.results.bound import cells, worth
 from experiments.results.claims import DECLARED, FOUND, claims, runs
 from experiments.results.figures import source
-from experiments.results.records import Records, made_by, seconds_of, seeds_of
+from experiments.results.records import NOT_RUN, Records, made_by, seconds_of, seeds_of
 from experiments.scoreboard.published import OF_SPLITS
 from experiments.tutorial.mnist_uncertainty import NOISE
 from paths import ROOT
@@ -255,7 +255,7 @@ def test_one_seed_settles_no_claim():
     found = {"drawn": [{"error": 1.8}], "closed": [{"error": 1.8}]}
     assert FOUND["same error"]({"seeds": [1], "found": found})[1] == "one seed"
     weights = {"weights": {"SGD": {"sd": 0.1}}, "widths": [400], "cells": [], "epochs": 1}
-    assert FOUND["widest weights"](weights)[1] == "does not"
+    assert FOUND["widest weights"](weights)[1] == NOT_RUN
 
 
 def test_aims_compare_means_and_count_what_ended():
@@ -273,6 +273,7 @@ def test_sigma_that_differs_does_not_settle_the_order_of_pruning():
         found = {"gluon_as_printed": {"sigma": [0.049, high], "pruned": pruned}}
         words, said = FOUND["notebook's order"]({"found": found})
         assert said == verdict
+        assert ("not nearly one" in words) is (high == 0.5)
         assert "0.5 points apart" in words
 
 
