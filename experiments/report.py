@@ -6,6 +6,7 @@ folder are read.
 """
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -129,12 +130,13 @@ def summary(runs: Sequence[RunFolder], root: Path) -> str:
         return EXTRA.replace(NAME, "summary.html")
     keys = varied([run.config for run in runs if run.metrics])
     keys += ["seed"] if len({run.config.get("seed") for run in runs}) > 1 else []
+    short = {key: _short(key, runs) for key in keys}
     lines = [
         Line(
             name=str(run.folder.relative_to(root)),
             link=quote(f"{run.folder.relative_to(root)}/{NAME}") if (run.folder / NAME).exists() else None,
             settings={
-                key.removesuffix(f".{TARGET}"): _short(key, run.config[key], runs)
+                key.removesuffix(f".{TARGET}"): short[key].get(str(run.config[key]), run.config[key])
                 for key in keys
                 if key in run.config
             },
@@ -148,13 +150,14 @@ def summary(runs: Sequence[RunFolder], root: Path) -> str:
     return ""
 
 
-def _short(key: str, value: Any, runs: Sequence[RunFolder]) -> Any:
-    """A component's name without its module, unless another one in the runs has the same name."""
-    if not key.endswith(TARGET) or not isinstance(value, str):
-        return value
-    name = value.rpartition(".")[2]
-    alike = {run.config[key] for run in runs if str(run.config.get(key)).rpartition(".")[2] == name}
-    return name if len(alike) == 1 else value
+def _short(key: str, runs: Sequence[RunFolder]) -> dict[str, str]:
+    """The components of a key without their modules, but those of one name in two modules; of others none."""
+    if not key.endswith(TARGET):
+        return {}
+    every = {whole for run in runs if isinstance(whole := run.config.get(key), str)}
+    names = {whole: whole.rpartition(".")[2] for whole in every}
+    often = Counter(names.values())
+    return {whole: name for whole, name in names.items() if often[name] == 1}
 
 
 def _scores(run: RunFolder) -> dict[str, float]:

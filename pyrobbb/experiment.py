@@ -290,9 +290,15 @@ class Result:
                 stale.unlink()
         digest = dict[str, str]()
         if self.posterior.model.sites:
-            kept: dict[str, Any] = {"weights": run.export_weights, "observations": run.observations}
-            kept |= {"draws": run.draws, "seed": run.seed, "ledger": ledger}
-            tree = arviz_export.to_arviz(self.posterior, self.data, **kept)
+            tree = arviz_export.to_arviz(
+                self.posterior,
+                self.data,
+                draws=run.draws,
+                weights=run.export_weights,
+                observations=run.observations,
+                seed=run.seed,
+                ledger=ledger,
+            )
             digest = {"posterior_sha256": arviz_io.save(tree, folder / "posterior.nc")}
         if self.data.test is not None:
             digest["test_rows"] = compatibility.rows(self.data.test)

@@ -193,7 +193,7 @@ class Posterior:
         model, guide = self._fitted(chain)
         return model.with_padding(moments((model, guide), latents=True)[0])
 
-    def _fitted(self, chain: int) -> tuple[BayesianNetwork, nn.Module]:
+    def _fitted(self, chain: int) -> FittedChain:
         return fitted(self.chain(chain))
 
     def chain(self, number: int) -> FittedChain:

@@ -217,7 +217,7 @@ class Cut(Censored):
         return torch.where(value < 0.3, torch.zeros(()), super().cdf(value))
 
     def icdf(self, value: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+        raise NotImplementedError  # so says a distribution whose cdf is to be inverted
 
 
 class CutNoise(likelihoods.Likelihood):
