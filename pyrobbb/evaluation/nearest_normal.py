@@ -21,6 +21,7 @@ from pyrobbb._support.distribution_parts import applied, in_double, moment, on_r
 _NODES = 1e-4 * torch.sinh(torch.linspace(-1, 1, 401, dtype=torch.float64) * math.asinh(8e4))
 _WEIGHTS = torch.exp(-0.5 * _NODES**2) * torch.gradient(_NODES)[0]
 _SCALES = torch.logspace(-15, 5, 101, dtype=torch.float64)  # in units of the prior's own, a spike's too
+_MANY = 300  # normals at a time
 _GOLDEN = 0.381966
 DISTINCT = 10_000  # different priors within one tensor, at most
 
@@ -46,7 +47,9 @@ def nearest_scales(prior: Any, loc: Tensor) -> tuple[Tensor, Tensor]:
     Shapes: both as `loc`.
     """
     unit = _unit(prior, loc)
-    kl = torch.stack([kl_to_prior(prior, loc, scale * unit) for scale in _SCALES])
+    scales = _SCALES.reshape(-1, *(1 for _ in unit.shape)) * unit
+    at_once = scales.split(max(1, _MANY // unit.numel()))
+    kl = torch.cat([kl_to_prior(prior, loc, some) for some in at_once])
     flat = kl.reshape(len(_SCALES), -1)
     beside = F.pad(flat, (0, 0, 1, 1), value=math.inf)
     minimum = ((flat <= beside[:-2]) & (flat <= beside[2:])).reshape(kl.shape)
@@ -91,7 +94,7 @@ def _refined(prior: Any, loc: Tensor, place: Tensor, unit: Tensor) -> Tensor:
     for _ in range(30):
         part = (high - low) * _GOLDEN
         a, b = low + part, high - part
-        left = kl_to_prior(prior, loc, a.exp() * unit) < kl_to_prior(prior, loc, b.exp() * unit)
+        left = torch.lt(*kl_to_prior(prior, loc, torch.stack([a, b]).exp() * unit))
         low, high = torch.where(left, low, a), torch.where(left, b, high)
     return (0.5 * (low + high)).exp() * unit
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from pyrobbb._support.chunking import Block, is_large, outputs
+from pyrobbb._support.chunking import Block, outputs
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import own_tensors, univariate
 from pyrobbb._support.network_checks import evaluating
@@ -34,7 +34,6 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.torch_data import TorchRows
-from pyrobbb.draws import stacked
 from pyrobbb.evaluation.nearest_normal import NearestNormals, nearest_normals
 from pyrobbb.non_centred import prior_given, units_of
 from pyrobbb.svi import counted
@@ -42,11 +41,12 @@ from pyrobbb.svi import counted
 ROWS = 100  # inputs that stand for all
 MEGABYTES = 128  # of a network's activations, at most
 TARGETS = 100_000  # numbers in the output for all targets, at most
-SEARCH = 4  # pairs of weight draws to choose q
+FEW, MANY = 4, 32  # pairs of weight draws to choose q, at least and at most: of a small network four pairs
+NUMBERS = 10**6  # may all have small outputs, and let the input in; so many weights and outputs in all pairs
 ROUNDS, GAIN = 10, 1e-4  # of the search for the best constant, at most; while one lowers F by that share
-FINAL, MOST = 8, 400  # draws to evaluate it, at least and at most: until its relative standard error is ERROR
-ERROR = 0.01  # at few rows 8 draws leave 10 %
-WEIGHTS = 10**7  # drawn for that, at most, unless 8 draws hold more
+MOST = 4000  # draws to evaluate it, at most, and at least two for each pair: until the relative
+ERROR = 0.01  # standard error is this, for which few rows need many draws
+WEIGHTS = 10**7  # drawn for that, at most, unless the least number of draws holds more
 RIGHT_SCALE = {"FanInNormal": "FanInNormal", "Learned": "learned: priors.Learned"}  # as priors, and to advise
 Normals = dict[str, tuple[Tensor, Tensor]]  # q: loc and scale of each site
 
@@ -147,10 +147,9 @@ class _Search:
 
     def __init__(self, model: BayesianNetwork, sites: dict[str, NearestNormals], train: Any) -> None:
         self.model, self.sites, self.N = model, sites, model.N
-        self.large = is_large(model)
         self.points = [*model.network.parameters(), *model.likelihood.parameters()]
-        self.noise = [self._noise() for _ in range(SEARCH)]
-        latents = {name: self.noise[0][name] for name in model.other_latents}
+        self.any = self._noise(1)
+        latents = {name: self.any[name][0] for name in model.other_latents}
         given = {name: prior_given(model, latents, name)[1] for name in model.sites} if latents else {}
         # of a weight the latents of its random scale
         self.scales = {name: own for name, own in given.items() if own}
@@ -158,9 +157,13 @@ class _Search:
         self.few = train.take(order[:ROWS]).to(model.device)
         self.probes, self.made_up = _differing(self.few.x, train)
         self.y, self.counts = self.few.y, self.few.counts
+        width = self._probe("", self.few.x)[0].numel()
         if isinstance(train, Split):
-            rows = order[: max(ROWS, TARGETS // self._probe("", self.few.x)[0].numel())]
+            rows = order[: max(ROWS, TARGETS // width)]
             self.y, self.counts = train.y[rows].to(model.device), train.counts[rows].to(model.device)
+        self.numbers = max(len(self.y), len(self.few.x)) * width  # in the output for all targets
+        self.pairs = max(FEW, min(MANY, NUMBERS // max(model.num_weights, self.numbers)))
+        self.noise = self._noise(self.pairs)
 
     def least(self) -> float:
         """The free energy of the best q found; infinite if no tensor silences the input."""
@@ -192,38 +195,38 @@ class _Search:
             found.append((self._kl(q) + self._nll(draws), q))
         return self._evaluated(min(found, key=lambda item: item[0])[1], gate)
 
-    def _noise(self) -> Weights:
-        return {name: torch.randn_like(site.like) for name, site in self.sites.items()}
+    def _noise(self, draws: int) -> Weights:
+        return {
+            name: site.like.new_empty((draws, *site.like.shape)).normal_()
+            for name, site in self.sites.items()
+        }
 
     def _weights(self, q: Normals, noise: Weights) -> Weights:
         return {name: self.sites[name].at(q[name], noise[name]) for name in noise}
 
-    def _outputs(self, draws: list[Weights], x: Tensor) -> Tensor:
-        """The network's for each draw, `(draws, B, *grid, width)`; large draws go one after another."""
-        if self.large:
-            return torch.stack([self.model.apply_network(self._scaled(draw), x) for draw in draws])
-        weights = stacked([self._scaled(draw) for draw in draws])
-        return outputs(self.model, weights, x, Block(len(x), MEGABYTES))
+    def _outputs(self, draws: Weights, x: Tensor) -> Tensor:
+        """The network's for each draw, `(draws, B, *grid, width)`."""
+        return outputs(self.model, self._scaled(draws), x, Block(len(x), MEGABYTES))
 
-    def _scaled(self, values: Weights) -> Weights:
-        """The weights; those of a random scale are in units of it, which stays with the values."""
+    def _scaled(self, draws: Weights) -> Weights:
+        """The weights; those of a random scale are in units of it, which stays with the draws."""
         for name, latents in self.scales.items():
-            if _unit(name) not in values:
-                units = units_of(self.model, {latent: values[latent] for latent in latents}, [name])
-                values[_unit(name)] = units[name]
-        weights = {name: values[name] for name in self.model.sites}
-        return weights | {name: weights[name] * values[_unit(name)] for name in self.scales}
+            if _unit(name) not in draws:
+                each = ({one: draws[one][s] for one in latents} for s in range(len(draws[name])))
+                units = [units_of(self.model, one, [name])[name] for one in each]
+                draws[_unit(name)] = torch.stack(units)
+        weights = {name: draws[name] for name in self.model.sites}
+        return weights | {name: weights[name] * draws[_unit(name)] for name in self.scales}
 
-    def _pairs(self, q: Normals, names: Set[str]) -> list[Weights]:
+    def _pairs(self, q: Normals, names: Set[str]) -> Weights:
         """Draws to choose q by, and each again with the noise of some sites mirrored.
 
         Else functions that resemble y by chance, as some of a few do, would let the input in.
         """
-        noise = self.noise[:SEARCH]
-        mirrored = [{name: -one[name] for name in names} for one in noise]
-        draws = [self._weights(q, one) for one in noise]
-        self.noise = noise + mirrored
-        return draws + [draw | self._weights(q, one) for draw, one in zip(draws, mirrored, strict=True)]
+        self.paired = {
+            name: torch.cat([one, -one if name in names else one]) for name, one in self.noise.items()
+        }
+        return self._weights(q, self.paired)
 
     def _each_nll(self, outputs: Tensor, y: Tensor, counts: Tensor | None) -> Tensor:
         """NLL in nats per datum of each draw's outputs; the output of a single row serves for every row."""
@@ -236,7 +239,7 @@ class _Search:
     def _kl(self, q: Normals) -> float:
         return sum(float(site.kl(*q[name])) for name, site in self.sites.items()) / self.N
 
-    def _nll(self, draws: list[Weights], closed: bool = False) -> float:
+    def _nll(self, draws: Weights, closed: bool = False) -> float:
         """Expected NLL in nats per datum, on few rows; of a closed gate on all targets."""
         if closed:
             each = self._each_nll(self._outputs(draws, self.few.x[:1]), self.y, self.counts)
@@ -246,7 +249,7 @@ class _Search:
 
     def _probe(self, silent: str, x: Tensor | None = None) -> Tensor:
         """The network's output at weights that have nothing to do with the prior, one site being zero."""
-        weights = {name: self.sites[name].like + 0.1 * self.noise[0][name] for name in self.model.sites}
+        weights = {name: self.sites[name].like + 0.1 * self.any[name][0] for name in self.model.sites}
         weights = {name: w * (name != silent) for name, w in weights.items()}
         return self.model.apply_network(weights, self.probes if x is None else x)
 
@@ -276,10 +279,10 @@ class _Search:
             for name, site in self.sites.items()
             if (site.like.dim() == 1 or name in latents) and bool(q[name][1].any())
         ]
-        weights = self._weights(q, self.noise[0])
+        weights = self._weights(q, self.any)
         with torch.enable_grad():
             own = {name: weights[name].requires_grad_() for name in biases}
-            output = self._outputs([weights | own], self.few.x[:1]).sum()
+            output = self._outputs(weights | own, self.few.x[:1]).sum()
             slopes = torch.autograd.grad(output, list(own.values()), allow_unused=True) if own else ()
         return [name for name, slope in zip(biases, slopes, strict=True) if slope is not None and slope.any()]
 
@@ -291,13 +294,13 @@ class _Search:
         if not free:
             return q
         still = {name: (mean, torch.zeros_like(scale)) for name, (mean, scale) in q.items()}
-        means = self._weights(still, self.noise[0])
+        means = self._weights(still, self.any)
         best = math.inf, [value.detach().clone() for value in free]
 
         def cost() -> Tensor:
             nonlocal best
             optimizer.zero_grad()
-            output = self._outputs([means | loc], self.few.x[:1])
+            output = self._outputs(means | {name: value[None] for name, value in loc.items()}, self.few.x[:1])
             loss = self._each_nll(output, self.y, self.counts).mean()
             for name, value in loc.items():
                 loss = loss + self.sites[name].kl(value.double().cpu(), q[name][1]).to(loss) / self.N
@@ -317,7 +320,7 @@ class _Search:
                 break
         return q | {name: (value.detach().double().cpu(), q[name][1]) for name, value in loc.items()}
 
-    def _lower(self, q: Normals, draws: list[Weights], name: str) -> None:
+    def _lower(self, q: Normals, draws: Weights, name: str) -> None:
         """Lower one log scale if that lowers F, and then as far as F is at most ERROR above its least.
 
         A product of random scales has a long tail, of which few draws say little.
@@ -339,7 +342,7 @@ class _Search:
         q[name] = q[name] if least == costs[0] else good[-1]
         self._redraw(draws, name, q[name])
 
-    def _narrow(self, q: Normals, draws: list[Weights], name: str, *, closed: bool) -> None:
+    def _narrow(self, q: Normals, draws: Weights, name: str, *, closed: bool) -> None:
         """Set one site's scale to a minimum of its KL times the power of 1/2 that makes F least."""
         site, (loc, _) = self.sites[name], q[name]
         best = math.inf, q[name]
@@ -356,22 +359,23 @@ class _Search:
         q[name] = best[1]
         self._redraw(draws, name, q[name])
 
-    def _redraw(self, draws: list[Weights], name: str, normal: tuple[Tensor, Tensor]) -> None:
-        for weights, noise in zip(draws, self.noise, strict=True):
-            weights[name] = self.sites[name].at(normal, noise[name])
-            for scaled, latents in self.scales.items():
-                if name in latents:
-                    weights.pop(_unit(scaled), None)
+    def _redraw(self, draws: Weights, name: str, normal: tuple[Tensor, Tensor]) -> None:
+        draws[name] = self.sites[name].at(normal, self.paired[name])
+        for scaled, latents in self.scales.items():
+            if name in latents:
+                draws.pop(_unit(scaled), None)
 
     def _evaluated(self, q: Normals, gate: str) -> float:
         """F of q by fresh draws: of the closed gate on all targets, plus what opening adds on few rows."""
         kl, few = self._kl(q), self.few
-        most = max(FINAL, min(MOST, WEIGHTS // self.model.num_weights))
+        least = 2 * self.pairs
+        most = max(least, min(MOST, WEIGHTS // self.model.num_weights))
+        room = least * max(1, TARGETS // self.numbers)  # draws at a time
         found: list[float] = []
-        while len(found) < FINAL or (len(found) < most and _error(found) > ERROR * abs(fmean(found))):
-            draws = [self._weights(q, self._noise()) for _ in range(min(FINAL, most - len(found)))]
+        while missing := _missing(found, least, most):
+            draws = self._weights(q, self._noise(min(missing, room)))
             opened = self._each_nll(self._outputs(draws, few.x), few.y, few.weights)
-            shut = [draw | {gate: torch.zeros_like(draw[gate])} for draw in draws] if gate else draws
+            shut = draws | {gate: torch.zeros_like(draws[gate])} if gate else draws
             constant = self._outputs(shut, few.x[:1])
             opening = opened - self._each_nll(constant, few.y, few.weights)
             found += (kl + self._each_nll(constant, self.y, self.counts) + opening).tolist()
@@ -383,9 +387,14 @@ def _unit(name: str) -> str:
     return f"unit of {name}"
 
 
-def _error(draws: list[float]) -> float:
-    """The standard error of their mean; NaN if one is not finite."""
-    return float(torch.tensor(draws).std()) / math.sqrt(len(draws))
+def _missing(found: list[float], least: int, most: int) -> int:
+    """How many more draws it takes until the relative standard error of their mean is about ERROR."""
+    if len(found) < least:
+        return least - len(found)
+    error = float(torch.tensor(found).std()) / math.sqrt(len(found)) / (ERROR * abs(fmean(found)))
+    if not error > 1:  # or NaN, if one is not finite
+        return 0
+    return math.ceil(min(most, len(found) * error**2)) - len(found)
 
 
 def _differing(x: Tensor, train: Any) -> tuple[Tensor, bool]:
