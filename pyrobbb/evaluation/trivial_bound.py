@@ -153,6 +153,8 @@ class _Search:
         given = {name: prior_given(model, latents, name)[1] for name in model.sites} if latents else {}
         # of a weight the latents of its random scale
         self.scales = {name: own for name, own in given.items() if own}
+        self.at_once = self._follows_draws()
+        self.size = model.num_weights if self.at_once else NUMBERS // FEW  # one by one draws are slow
         order = torch.randperm(len(train))  # data may be sorted by class
         self.few = train.take(order[:ROWS]).to(model.device)
         self.probes, self.made_up = _differing(self.few.x, train)
@@ -162,7 +164,7 @@ class _Search:
             rows = order[: max(ROWS, TARGETS // width)]
             self.y, self.counts = train.y[rows].to(model.device), train.counts[rows].to(model.device)
         self.numbers = max(len(self.y), len(self.few.x)) * width  # in the output for all targets
-        self.pairs = max(FEW, min(MANY, NUMBERS // max(model.num_weights, self.numbers)))
+        self.pairs = max(FEW, min(MANY, NUMBERS // max(self.size, self.numbers)))
         self.noise = self._noise(self.pairs)
 
     def least(self) -> float:
@@ -212,11 +214,32 @@ class _Search:
         """The weights; those of a random scale are in units of it, which stays with the draws."""
         for name, latents in self.scales.items():
             if _unit(name) not in draws:
-                each = ({one: draws[one][s] for one in latents} for s in range(len(draws[name])))
-                units = [units_of(self.model, one, [name])[name] for one in each]
-                draws[_unit(name)] = torch.stack(units)
+                draws[_unit(name)] = self._units(name, {latent: draws[latent] for latent in latents})
         weights = {name: draws[name] for name in self.model.sites}
         return weights | {name: weights[name] * draws[_unit(name)] for name in self.scales}
+
+    def _units(self, name: str, latents: Weights) -> Tensor:
+        """The random scale of each weight `name`: of all draws at once, or of one after another."""
+        if self.at_once:
+            return units_of(self.model, latents, [name])[name]
+        each = (dict(zip(latents, values, strict=True)) for values in zip(*latents.values(), strict=True))
+        return torch.stack([units_of(self.model, draw, [name])[name] for draw in each])
+
+    def _follows_draws(self) -> bool:
+        """Whether the prior gives the scales of two draws at once that it gives one after another."""
+        two = self._noise(2)
+        for name, latents in self.scales.items():
+            own = {latent: two[latent] for latent in latents}
+            self.at_once = False
+            each = self._units(name, own)
+            self.at_once = True
+            try:
+                both = self._units(name, own)
+            except (RuntimeError, ValueError):  # a user's prior for one draw
+                return False
+            if both.shape != each.shape or not torch.allclose(both, each):
+                return False
+        return True
 
     def _pairs(self, q: Normals, names: Set[str]) -> Weights:
         """Draws to choose q by, and each again with the noise of some sites mirrored.
@@ -369,7 +392,7 @@ class _Search:
         """F of q by fresh draws: of the closed gate on all targets, plus what opening adds on few rows."""
         kl, few = self._kl(q), self.few
         least = 2 * self.pairs
-        most = max(least, min(MOST, WEIGHTS // self.model.num_weights))
+        most = max(least, min(MOST, WEIGHTS // self.size))
         room = least * max(1, TARGETS // self.numbers)  # draws at a time
         found: list[float] = []
         while missing := _missing(found, least, most):
