@@ -6,7 +6,6 @@ folder are read.
 """
 
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ import yaml
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import folder_command, trust_option
-from experiments._runner.find_runs import TARGET, RunFolder, varied
+from experiments._runner.find_runs import TARGET, RunFolder, shown, varied
 from experiments._runner.folder import read_json, read_metrics
 from experiments._runner.own_parts import is_point, method_of, unused
 from experiments._runner.sweep import UNRANKED
@@ -130,7 +129,7 @@ def summary(runs: Sequence[RunFolder], root: Path) -> str:
         return EXTRA.replace(NAME, "summary.html")
     keys = varied([run.config for run in runs if run.metrics])
     keys += ["seed"] if len({run.config.get("seed") for run in runs}) > 1 else []
-    short = {key: _short(key, runs) for key in keys}
+    short = shown(keys, [run.config for run in runs])
     lines = [
         Line(
             name=str(run.folder.relative_to(root)),
@@ -148,16 +147,6 @@ def summary(runs: Sequence[RunFolder], root: Path) -> str:
     ]
     write_text(root / "summary.html", sweep_page(f"Runs in {root.resolve().name}", lines))
     return ""
-
-
-def _short(key: str, runs: Sequence[RunFolder]) -> dict[str, str]:
-    """The components of a key without their modules, but those of one name in two modules; of others none."""
-    if not key.endswith(TARGET):
-        return {}
-    every = {whole for run in runs if isinstance(whole := run.config.get(key), str)}
-    names = {whole: whole.rpartition(".")[2] for whole in every}
-    often = Counter(names.values())
-    return {whole: name for whole, name in names.items() if often[name] == 1}
 
 
 def _scores(run: RunFolder) -> dict[str, float]:

@@ -5,7 +5,7 @@ page that links to each run's) and, where posteriors of the same data can be com
 folder. Only numbers and text are read: no code of the folder is run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import nan
 from pathlib import Path
 from statistics import mean, stdev
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from experiments import report as page
 from experiments._runner.build import free_to_change
 from experiments._runner.command import folder_command
-from experiments._runner.find_runs import RunFolder, distinct, find, label, varied
+from experiments._runner.find_runs import RunFolder, distinct, find, label, shown, varied
 from experiments._runner.record import command_line
 from experiments._runner.study import Outputs
 from experiments._runner.sweep import UNRANKED, WORDS
@@ -31,6 +31,7 @@ from pyrobbb.figures import style
 SHOWN = 40  # settings in the figure
 COMPARED = 20  # runs in one comparison by az.compare
 Group = list[RunFolder]
+Keys = Mapping[str, Mapping[str, str]]  # as `shown` gives them
 
 
 def groups(runs: Sequence[RunFolder]) -> dict[str, list[Group]]:
@@ -61,7 +62,13 @@ def write_csv(runs: Sequence[RunFolder], out: Outputs) -> None:
     out.csv("summary.csv", ["folder", "state", *keys, "seed", *metrics, "problem"], rows)
 
 
-def record(finished: Sequence[RunFolder], keys: Sequence[str], out: Outputs) -> None:
+def _keys(runs: Sequence[RunFolder]) -> Keys:
+    """What tells the runs apart."""
+    configs = [run.config for run in runs]
+    return shown(varied(configs), configs)
+
+
+def record(finished: Sequence[RunFolder], keys: Keys, out: Outputs) -> None:
     """The metrics of the finished runs, each with its values of the `keys` that were varied and its seed."""
     found = []
     for run in finished:
@@ -70,7 +77,7 @@ def record(finished: Sequence[RunFolder], keys: Sequence[str], out: Outputs) -> 
     out.record({"runs": found})
 
 
-def report(runs: Sequence[RunFolder], keys: Sequence[str], root: Path) -> str:
+def report(runs: Sequence[RunFolder], keys: Keys, root: Path) -> str:
     """The settings in the order of their mean, then failed and unfinished runs."""
     blocks = []
     for measure, of in groups(runs).items():
@@ -88,7 +95,7 @@ def report(runs: Sequence[RunFolder], keys: Sequence[str], root: Path) -> str:
     return "\n".join(blocks)
 
 
-def _row(group: Group, keys: Sequence[str]) -> tuple[object, ...]:
+def _row(group: Group, keys: Keys) -> tuple[object, ...]:
     part = group[0].measure.partition(" ")[0]
     values = [run.value for run in group]
     nll = [run.metrics[part]["nll"] for run in group if "nll" in run.metrics.get(part, {})]
@@ -120,7 +127,7 @@ def figure(runs: Sequence[RunFolder]) -> Figure | None:
     runs = [run for run in runs if run.metrics and run.measure != UNRANKED]
     if not runs:
         return None
-    keys = varied([run.config for run in runs])
+    keys = _keys(runs)
     measure, of = max(groups(runs).items(), key=lambda item: sum(map(len, item[1])))
     names = [label(group[0].config, keys) for group in of[:SHOWN]]
     longest = max(map(len, names))
@@ -145,7 +152,7 @@ def figure(runs: Sequence[RunFolder]) -> Figure | None:
     return figure
 
 
-def comparisons(finished: Sequence[RunFolder], keys: Sequence[str], root: Path) -> list[Any]:
+def comparisons(finished: Sequence[RunFolder], keys: Keys, root: Path) -> list[Any]:
     """A table of `az.compare` for each set of runs whose log-likelihoods are of the same observations.
 
     Points and few draws, of which there is no LOO, are left out.
@@ -164,7 +171,7 @@ def comparisons(finished: Sequence[RunFolder], keys: Sequence[str], root: Path) 
         data = sorted((key, str(run.config[key])) for key in named)
         of = same.setdefault((str(data), y.tobytes() + places.tobytes()), {})
         if len(of) < COMPARED:
-            name = label(run.config, [*keys, "seed"])
+            name = label(run.config, {**keys, "seed": {}})
             of[name if name not in of else str(run.folder.relative_to(root))] = tree
     return [compare(of) for of in same.values() if len(of) > 1]
 
@@ -176,7 +183,7 @@ def summarise(root: Path) -> str:
     write_csv(every, out)
     runs = distinct(every)
     finished = [run for run in runs if run.metrics]
-    keys = varied([run.config for run in finished])
+    keys = _keys(finished)
     record(finished, keys, out)
     words = report(runs, keys, root)
     drawn = figure(runs)

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,14 +155,26 @@ def varied(configs: Sequence[dict[str, Any]]) -> list[str]:
     return found
 
 
-def label(config: dict[str, Any], keys: Sequence[str]) -> str:
-    """`prior=Normal optim.lr=0.01`, of the keys that the configuration has."""
-    words = []
+def shown(keys: Sequence[str], configs: Sequence[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Each key with the names of its components, if it has any, as they are shown.
+
+    They are shown without their modules, but those of one name in two modules.
+    """
+    found = {}
     for key in keys:
+        every = {str(config[key]) for config in configs if key in config and key.endswith(TARGET)}
+        names = {whole: whole.rpartition(".")[2] for whole in every}
+        often = Counter(names.values())
+        found[key] = {whole: name if often[name] == 1 else whole for whole, name in names.items()}
+    return found
+
+
+def label(config: dict[str, Any], keys: Mapping[str, Mapping[str, str]]) -> str:
+    """`prior=Normal optim.lr=0.01`, of the keys that the configuration has, with their names by `shown`."""
+    words = []
+    for key, names in keys.items():
         if key in config:
             value = config[key]
             short = f"{value:.4g}" if isinstance(value, float) else str(value).replace(" ", "")
-            if key.endswith(TARGET):
-                key, short = key.removesuffix(f".{TARGET}"), str(value).rpartition(".")[2]
-            words.append(f"{key}={short}")
+            words.append(f"{key.removesuffix(f'.{TARGET}')}={names.get(str(value), short)}")
     return " ".join(words) or "default"

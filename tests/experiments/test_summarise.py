@@ -13,7 +13,7 @@ from torch.optim import Adam
 
 from experiments import summarise
 from experiments._runner.command import folder_command
-from experiments._runner.find_runs import find, label, varied
+from experiments._runner.find_runs import find, label, shown, varied
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import NoisySine
 from pyrobbb.evaluation import arviz_io
@@ -127,9 +127,15 @@ def test_keys_that_tell_configurations_apart(configs, keys):
 
 
 def test_labels_are_short():
-    assert label(
-        {"p._target_": "a.b.C", "lr": 0.0012345678, "h": [8, 8]}, ["p._target_", "lr", "h", "x"]
-    ) == ("p=C lr=0.001235 h=[8,8]")
+    one = {"p._target_": "a.b.C", "lr": 0.0012345678, "h": [8, 8]}
+    assert label(one, shown(["p._target_", "lr", "h", "x"], [one])) == "p=C lr=0.001235 h=[8,8]"
+
+
+def test_components_of_one_name_in_two_modules_are_told_apart(tmp_path):
+    for value, target in ((4.0, "pyrobbb.priors.Normal"), (5.0, "mine.Normal"), (6.0, "mine.Other")):
+        write(tmp_path / target, config(1) | {"prior": {"_target_": target}}, value)
+    settings = [line.split()[0] for line in summarise.summarise(tmp_path).splitlines() if "prior=" in line]
+    assert settings == ["prior=pyrobbb.priors.Normal", "prior=mine.Normal", "prior=Other"]
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
