@@ -156,10 +156,13 @@ def cumulative_regret(record: Mapping[str, Any], setting: str = "") -> Figure:
     longest = max(agent["steps"] for agent in record["agents"].values())
     for (name, agent), colour in zip(record["agents"].items(), CHAINS, strict=False):
         steps, runs = np.array(agent["course"]["step"]), np.array(agent["course"]["expected"])
-        shown = np.where(runs > 0, runs, np.nan)  # nothing else lies on an axis of logarithms
-        axes.plot(steps, np.median(shown, axis=0), color=colour, lw=2.2, label=name)
+        median = np.median(runs, axis=0)
+        runs, median = (
+            np.where(each > 0, each, np.nan) for each in (runs, median)
+        )  # the axis is logarithmic
+        axes.plot(steps, median, color=colour, lw=2.2, label=name)
         if len(runs) > 1:
-            axes.plot(steps, shown.T, color=colour, alpha=0.4, lw=0.7)
+            axes.plot(steps, runs.T, color=colour, alpha=0.4, lw=0.7)
     steps = np.array(_shown(longest))
     for name in ("never eat", "at random"):
         fixed = record["per step"][name] * steps

@@ -392,6 +392,20 @@ def test_figure_of_regrets_has_a_log_axis_and_every_run():
     assert len(axes.get_lines()) == 2 + 3 + 2  # medians, runs of the first, references
 
 
+def test_the_median_of_regrets_is_that_of_all_runs():
+    course = {"step": [1, 2, 3], "expected": [[0.0, 0.0, 5.0], [0.0, 5.0, 20.0], [5.0, 20.0, 25.0]]}
+    record = {
+        "agents": {"a": {"steps": 3, "course": course}},
+        "per step": {"never eat": 2.59, "at random": 4.91},
+        "setting": "paper",
+        "swapped": False,
+        "seeds": [1, 2, 3],
+    }
+    (axes,) = regret.cumulative_regret(record).axes
+    median = axes.get_lines()[0].get_ydata()
+    assert [None if value != value else value for value in median.tolist()] == [None, 5.0, 20.0]
+
+
 # ---- the experiment
 
 
