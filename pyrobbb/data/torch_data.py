@@ -167,6 +167,8 @@ def _check_plain(loader: DataLoader[Any]) -> None:
         own = "replacement=True"
     elif len(sampler) != len(rows):
         own = f"{type(sampler).__name__}, which gives {len(sampler)} of {len(rows)} rows"
+    elif (others := len(sampler.data_source)) != len(rows):
+        own = f"{type(sampler).__name__}, which chooses among {others} rows, though there are {len(rows)}"
     if own is not None:
         raise ValueError(
             f"the DataLoader samples its rows with {own}; training visits each row once per epoch, in its "

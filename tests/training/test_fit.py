@@ -509,6 +509,10 @@ class Stream(IterableDataset[Any]):
             "its rows with RandomSampler, which gives 10 of 20 rows",
         ),
         (
+            lambda: DataLoader(Noisy(0.0), sampler=RandomSampler(range(30), num_samples=20)),
+            "its rows with RandomSampler, which chooses among 30 rows, though there are 20;",
+        ),
+        (
             lambda: batched(SequentialSampler(range(5))),
             "its rows with SequentialSampler, which gives 5 of 20",
         ),
@@ -564,6 +568,7 @@ class Stream(IterableDataset[Any]):
         "own batches",
         "replacement",
         "fewer draws",
+        "other rows",
         "fewer rows",
         "no rows",
         "no pairs",
