@@ -219,7 +219,8 @@ class _Group(nn.Module):
         self.updates += 1
         forget = max(forget, 1 / int(self.updates))
         self.means = means if forget == 1 else torch.lerp(self.means, means, forget)
-        for name, value in self.family.maximise(*self.means).items():
+        fixed = {k: getattr(pairs[0][0], k).mean() for k in self.family.parameters if k not in self.learn}
+        for name, value in self.family.maximise(*self.means, **fixed).items():
             if name in self.learn:
                 getattr(self, name).copy_(value)
 
@@ -228,6 +229,7 @@ class _Group(nn.Module):
 class _Family:
     """A closed M-step: from the means of some statistics of the weights to the parameters.
 
+    `maximise` is given those that are fixed by name.
     `quadratic`: the statistics are (w - loc)^2, whose mean under a normal q is known.
     """
 
@@ -254,11 +256,13 @@ def _responsibilities(prior: Any, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return 1 - spike, (1 - spike) * w**2, spike * w**2
 
 
-def _mixture(wide: Tensor, wide_square: Tensor, spike_square: Tensor) -> dict[str, Tensor]:
+def _mixture(wide: Tensor, wide_square: Tensor, spike_square: Tensor, **fixed: Tensor) -> dict[str, Tensor]:
     pi = wide.clamp(FLOOR, 1 - FLOOR)
     sigma2 = (spike_square / (1 - pi)).sqrt().clamp_min(FLOOR)
-    sigma1 = (wide_square / pi).sqrt()
-    return {"pi": pi, "sigma1": torch.maximum(sigma1, 1.001 * sigma2), "sigma2": sigma2}
+    if "sigma1" in fixed:
+        sigma2 = torch.minimum(sigma2, fixed["sigma1"] / 1.001)
+    sigma1 = torch.maximum((wide_square / pi).sqrt(), 1.001 * fixed.get("sigma2", sigma2))
+    return {"pi": pi, "sigma1": sigma1, "sigma2": sigma2}
 
 
 FAMILIES: dict[type, _Family] = {

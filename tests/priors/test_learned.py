@@ -76,6 +76,19 @@ def test_a_learned_mixture_is_that_of_the_weights() -> None:
 
 
 @pytest.mark.parametrize(
+    ("learn", "law", "bound"), [("sigma1", stats.norm(0, 0.05), 0.1), ("sigma2", stats.norm(0, 3.0), 1.0)]
+)
+def test_a_learned_component_of_a_mixture_keeps_its_place_beside_a_fixed_one(
+    learn: str, law: Any, bound: float
+) -> None:
+    """Where the weights would have the wide component narrower than the spike, they are all but equal."""
+    prior = priors.Learned(priors.ScaleMixture(sigma1=1.0, sigma2=0.1), learn=[learn])
+    found = learned(known_weights(prior, drawn(law, 1000)))[learn]
+    assert found == pytest.approx(bound, rel=0.002)
+    assert found > bound if learn == "sigma1" else found < bound
+
+
+@pytest.mark.parametrize(
     ("prior", "law", "truth"),
     [
         (priors.Normal(sigma=3.0), stats.norm(0, 0.2), {"scale": 0.2}),
