@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from pyrobbb._support import checks
 from pyrobbb._support.flat import strided
+from pyrobbb.draws import is_point
 from pyrobbb.likelihoods import Bernoulli, Categorical
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
@@ -71,7 +72,8 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
     is what a table's columns make of its rows: the inputs are those of the network.
 
     Args:
-        posterior: Its chains give S functions altogether, as many each as in `predict`.
+        posterior: Its chains give S functions altogether, as many each as in `predict`; points, such as those
+            of `MAP`, one each, or as many as hold their weights.
         draws: Weight draws of each chain; if the chains have weights, the average over the chains.
         average: For class labels: the averaged probabilities, not the outputs `(S, B, width)`.
         seed: Which draws.
@@ -89,7 +91,8 @@ def exported(posterior: Posterior, *, draws: int = 100, average: bool = False, s
         raise ValueError(f"average=True is for class labels, and {name} has none: use average=False")
     if average and own not in (Bernoulli.forward, Categorical.forward):
         raise ValueError(f"average=True does not know what {name} makes of the output: use average=False")
-    shares = posterior.shares(draws, range(len(posterior.chains)))
+    points = all(is_point(guide) for _, guide in posterior.chains)
+    shares = posterior.shares(draws, range(len(posterior.chains)), mean_weights=points)
     if any(map(posterior.is_linearised, shares)):
         raise ValueError(
             "this posterior predicts with the network linearised around a mode, which is not a network of "

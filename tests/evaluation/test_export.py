@@ -15,6 +15,7 @@ from pyrobbb.data import from_arrays
 from pyrobbb.draws import NoWeights
 from pyrobbb.evaluation.export import exported
 from pyrobbb.inference import Laplace
+from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
@@ -101,6 +102,17 @@ def test_point_estimates_count_by_their_weights_as_in_predict():
     torch.testing.assert_close(average, posterior.predict(X, draws=1).probs, rtol=0, atol=1e-5)
     posterior.chain_weights = None
     assert len(exported(posterior)(X)) == 3  # one each
+
+
+def test_a_guide_of_points_gives_one_function_a_chain():
+    posterior = fitted(chains=2)
+    posterior = Posterior([(model, FlatGuide(model)) for model, _ in posterior.chains])
+    module = exported(posterior, draws=50, average=True)
+    assert len(module.functions.networks) == 2
+    torch.testing.assert_close(module(X), posterior.predict(X, draws=50).probs, rtol=0, atol=1e-5)
+    posterior.chain_weights = (0.75, 0.25)
+    module = exported(posterior, draws=1, average=True)
+    torch.testing.assert_close(module(X), posterior.predict(X, draws=40).probs, rtol=0, atol=1e-5)
 
 
 def test_a_linearised_network_is_refused(caplog):
