@@ -397,7 +397,7 @@ def _units(targets: tuple[str, ...], train: Frame, dtype: torch.dtype) -> Units:
         mean, sd = mean_and_sd(f"target {name!r}", values, "leave the row out, or rescale the target")
         if not sd > 1e-12 * abs(mean):
             raise ValueError(f"target {name!r} is {values[0]:g} in every training row")
-        check_precision(f"target {name!r}", [torch.from_numpy(values)], dtype, "dtype='float64'")
+        check_precision(f"target {name!r}", [torch.from_numpy(values)], dtype, "dtype='float64' in Python")
         found.append((mean, sd))
     means, sds = zip(*found, strict=True)
     return Units(means, sds)
