@@ -157,6 +157,8 @@ def analyse(
     mu, sigma = (torch.cat([v.flatten().cpu() for v in part.values()]) for part in of_chain)
     decibel = pruning.decibel(mu.abs() / sigma)
     rows = errors(run.posterior, part, shares, draws=draws, biases=biases)
+    for earlier in out.folder.glob("removed-*.npz"):  # of other shares
+        earlier.unlink()
     for row in rows:
         file = out.path(f"removed-{100 * row['removed']:g}.npz")
         row |= sizes(run.posterior, part.x, row["removed"], file, biases=biases)

@@ -86,6 +86,9 @@ def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
 def save_sparse(network: nn.Module, path: Path | str) -> int:
     """Write the network's state to `path` (NumPy's .npz, no pickle) without its zeros; returns the bytes.
 
+    >>> save_sparse(network, "small.npz")  # doctest: +SKIP
+    >>> network.load_state_dict(load_sparse("small.npz"))  # doctest: +SKIP
+
     A tensor `name` is stored by rows, where that is smaller: `name|shape`, `name|row_ends`, and
     `name|columns` and `name|values` of what is not 0; otherwise whole, as `name|dense`. Columns take two
     bytes where they fit. A tensor under several names is written under each.
@@ -109,3 +112,26 @@ def save_sparse(network: nn.Module, path: Path | str) -> int:
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     return path.stat().st_size
+
+
+def load_sparse(path: Path | str) -> dict[str, Tensor]:
+    """The state that `save_sparse` wrote to `path`, with its zeros.
+
+    Raises:
+        ValueError: The file is none of these.
+    """
+    state = {}
+    with np.load(path, allow_pickle=False) as file:
+        if "format" not in file or file["format"] != FORMAT:
+            raise ValueError(f"{path} was not written by save_sparse, or by another version of it")
+        for key in file.files:
+            name, _, part = key.rpartition("|")
+            if part == "dense":
+                state[name] = torch.from_numpy(file[key])
+            elif part == "shape":
+                ends, columns, values = (file[f"{name}|{k}"] for k in ("row_ends", "columns", "values"))
+                rows = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+                whole = np.zeros(file[key], values.dtype)
+                whole.reshape(len(ends), -1)[rows, columns] = values
+                state[name] = torch.from_numpy(whole)
+    return state

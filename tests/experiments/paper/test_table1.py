@@ -29,6 +29,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.compression.sparse import load_sparse
 from pyrobbb.data import Blobs, Spec
 from pyrobbb.data.dataset import Split
 from pyrobbb.experiment import evaluate
@@ -168,6 +169,9 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
     assert line.split()[2:4] == ["1", "1.39"]
     without = pruning.analyse(folder, [0.5], draws=0, biases=False)
     assert without["rows"][0]["left"] == 75 - 30  # of the 60 weights that are not biases
+    assert [p.name for p in (folder / "pruning").glob("*.npz")] == ["removed-50.npz"]  # of the last command
+    kept = load_sparse(folder / "pruning" / "removed-50.npz")
+    assert sum(int(value.count_nonzero()) for value in kept.values()) == 75 - 30
     assert "draws" not in without["rows"][0]["snr"]
     assert "biases all stay; 0 draws" in pruning_report.report(without)
 
