@@ -50,8 +50,10 @@ def regression_band(
     for name, given, count in (("weights", each, len(draws)), ("truth", curve, len(x))):
         if given is not None and len(given) != count:
             raise ValueError(f"{name} must have shape ({count},), got {given.shape}")
-    order = np.argsort(x)
-    x = x[order]
+    order, reach = np.argsort(x), 0.0
+    if x.min() == x.max():  # one input: a bar, since a band would have no width
+        order, reach = order[[0, -1]], 0.01 * (abs(x[0]) or 1.0)
+    x = x[order] + np.linspace(-reach, reach, len(order))
     low, first, median, third, high = quantiles(draws[:, order], [0.025, 0.25, 0.5, 0.75, 0.975], each)
     figure = new_figure(7.0, 4.4)
     axes = figure.subplots()
@@ -61,7 +63,7 @@ def regression_band(
     if curve is not None:
         axes.plot(x, curve[order], color=BLACK, lw=1.1, ls="--", label="truth")
     data_points(axes, x_train, y_train, data_label)
-    axes.set_xlim(x.min(), x.max())
+    axes.set_xlim(x[0] - 20 * reach, x[-1] + 20 * reach)
     label(axes, x_label, y_label)
     axes.legend(loc="best")
     caption(figure, title)

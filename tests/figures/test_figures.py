@@ -353,6 +353,17 @@ def test_regression_band_holds_the_quantiles_in_order_of_x():
         assert inner[inner[:, 0] == x, 1].min() == pytest.approx(-0.5 * (1 + x))
 
 
+@pytest.mark.filterwarnings("error")
+def test_regression_band_at_one_input_is_a_bar_that_can_be_seen():
+    draws = np.linspace(-1, 1, 201)[:, None]
+    figure = figures.regression_band([2.0], draws, [2.0], [0.0], truth=[0.3])
+    axes = figure.axes[0]
+    outer = axes.collections[0].get_paths()[0].vertices
+    assert np.ptp(outer[:, 0]) > 0.01 * np.diff(axes.get_xlim())
+    assert outer[:, 1].max() == pytest.approx(0.95)
+    assert axes.get_xlim()[0] < outer[:, 0].min() < 2.0 < outer[:, 0].max() < axes.get_xlim()[1]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
