@@ -17,14 +17,14 @@ import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from pyro.distributions import TorchDistribution, constraints
-from pyro.nn import PyroModule, PyroParam, PyroSample
+from pyro.nn import PyroParam, PyroSample
 from torch import Tensor
 from torch.distributions import Distribution
 
 from pyrobbb import distributions
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import on_real_line, own_tensor, rebased, univariate, unmasked
-from pyrobbb._support.random_state import isolated
+from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.data.dataset import Spec, Task
 from pyrobbb.distributions import Affine, of_pyro
 from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, ValuePrediction
@@ -32,7 +32,7 @@ from pyrobbb.predictive import ClassPrediction, LabelPrediction, Prediction, Val
 Scale = float | Sequence[float] | Tensor | Distribution
 
 
-class Likelihood(PyroModule):
+class Likelihood(Named):
     """p(y | f) for a network output f.
 
     A likelihood of your own needs `forward`, and `width` if the distribution has several parameters:
@@ -48,6 +48,9 @@ class Likelihood(PyroModule):
     task: Task = "regression"
     prediction: ClassVar[type[Prediction]] = ValuePrediction
     draws_together: ClassVar[bool] = False  # whether it depends on all of a step's draws at once
+
+    def __init__(self) -> None:
+        super().__init__("likelihood")
 
     def width(self, outputs: int) -> int:
         """Width of the network's last layer for `outputs` classes or regression targets."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -187,6 +188,16 @@ def test_a_scale_that_nobody_gives_is_learned(make: Callable[..., likelihoods.Li
     assert raw.requires_grad
     assert float(learned.scale.detach()) == pytest.approx(1.0)
     assert not list(make(scale=0.1).parameters())
+
+
+def test_likelihoods_that_are_called_by_themselves_keep_their_own_scales() -> None:
+    """Pyro's parameter store is global and goes by names."""
+    with pyro.get_param_store().scope(), torch.no_grad():
+        one, other = likelihoods.Normal(2.0, learn_scale=True), likelihoods.Normal(3.0, learn_scale=True)
+        again = deepcopy(other)
+        again.scale_unconstrained.fill_(0.0)
+        scales = [float(each(torch.zeros(1, 1)).base_dist.scale) for each in (one, other, again)]
+    assert scales == pytest.approx([2.0, 3.0, softplus(0.0)])
 
 
 def test_the_scale_follows_the_outputs_precision() -> None:

@@ -93,6 +93,8 @@ def mixed_seed(seed: int, *numbers: int) -> int:
 class Named(PyroModule):
     """A Pyro module with a name that is unique in this process, also as a deep copy or out of a pickle.
 
+    As a part of another module it is named by that.
+
     Pyro's parameter store is global and keyed by name: two modules of one name would share parameters,
     the second starting from the first's trained values.
     """
@@ -103,6 +105,8 @@ class Named(PyroModule):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         before = self._pyro_name
+        if "." in before:  # a part of another, which names it
+            return
         now = _unique(before.rpartition("_")[0] or before)
         for part in self.modules():
             if isinstance(part, PyroModule):
