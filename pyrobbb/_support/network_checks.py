@@ -228,6 +228,14 @@ def check_prior(name: str, prior: TorchDistribution, parameter: Tensor) -> None:
             f"{tuple(prior.event_shape)}, the parameter has shape {tuple(parameter.shape)}; end it with "
             f".expand(parameter.shape).to_event(parameter.dim())"
         )
+    if parameter.dtype.itemsize < 4:
+        try:
+            prior.sample()
+        except NotImplementedError as error:  # torch draws no gamma there
+            raise ValueError(
+                f"{type(base).__name__} cannot be the prior of {name!r}: torch draws none in "
+                f"{parameter.dtype}; fit in float32, and convert the posterior's model and guide afterwards"
+            ) from error
 
 
 def check_rebuilt(what: str, prior: Any) -> None:
