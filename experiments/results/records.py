@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from experiments.paper.table1_report import DECLARED, shown_width
-from experiments.scoreboard.compare import joined, rows_of
+from experiments.scoreboard.compare import joined, refuse_other_budgets, rows_of
 from experiments.studies import bound
 from pyrobbb._support.files import read_json
 
@@ -27,6 +27,9 @@ class Records:
         Of these the first, with all of them as `each`, and with the cells, rows or recipes of all if they are
         parts of one table, in which a later one takes the place of the same one, run again; None if there is
         none.
+
+        Raises:
+            ConfigError: Parts of one table have rows of the same data under different budgets.
         """
         one = self._read(name)
         each: list[Record] = []
@@ -38,6 +41,7 @@ class Records:
         if "cells" in found:
             found |= _cells_of(each)
         elif "part" in found:  # of the scoreboard
+            refuse_other_budgets({Path(f"{name}-{k}.json"): part for k, part in enumerate(each, 1)})
             found["rows"] = joined([part["rows"] for part in each])
             found["budget"] = {
                 key: " or ".join(dict.fromkeys(str(part["budget"].get(key)) for part in each))

@@ -299,6 +299,8 @@ def test_parts_of_other_budgets_on_the_same_data_are_refused(tmp_path: Path) -> 
     keep(2, [1, 2], **{"steps of a fit": 5000})
     with pytest.raises(ConfigError, match=r"-1\.json and .*-2\.json have .* steps of a fit 1000 and 5000:"):
         read(tmp_path)
+    with pytest.raises(ConfigError, match="steps of a fit 1000 and 5000"):
+        Records(tmp_path).get("scoreboard_regressions")
     keep(2, [2, 3], **{"steps of a fit": 5000})
     assert len(read(tmp_path)["regressions"]["rows"]) == 4
 
