@@ -45,7 +45,8 @@ def check(
             weight are left out.
         data: What it was fitted to; held-out rows, validation or test, show its calibration.
         draws: Weight draws for each estimate.
-        steps: Of further training, to see whether the free energy has reached its minimum.
+        steps: Of further training, to see whether the free energy has reached its minimum; that of another
+            bound, such as one of `RenyiELBO`, lies elsewhere.
         seed: Decides everything random.
 
     Returns:
