@@ -276,8 +276,8 @@ class NegativeBinomial(dist.NegativeBinomial):
     def cdf(self, value: Tensor) -> Tensor:
         """P(y <= value)."""
         whole = value.floor().clamp_min(0)  # between counts the cdf is flat
-        found = _by_scipy(scipy.special.betainc, self.total_count, whole + 1, torch.sigmoid(-self.logits))
-        return torch.where(value < 0, torch.zeros_like(found), found)
+        found = _by_scipy(scipy.special.betainc, self.total_count, whole + 1, self._failure)
+        return torch.where(value < 0, 0.0, found).to(self.logits)
 
     def icdf(self, value: Tensor) -> Tensor:
         """The least count at which the cdf reaches `value`; for huge counts, a gamma distribution's quantile.
@@ -287,9 +287,14 @@ class NegativeBinomial(dist.NegativeBinomial):
         """
         gamma = _by_scipy(scipy.special.gammaincinv, self.total_count, value) * self.logits.exp()
         huge = gamma >= HUGE
-        chance = torch.where(huge, 0.5, torch.sigmoid(-self.logits))
-        found = _by_scipy(scipy.stats.nbinom.ppf, value, self.total_count, chance)
+        chance = torch.where(huge, 0.5, self._failure)
+        found = _by_scipy(scipy.stats.nbinom.ppf, value, self.total_count, chance).to(gamma)
         return torch.where(huge, gamma, found.clamp_min(0))  # scipy says -1 at level 0
+
+    @property
+    def _failure(self) -> Tensor:
+        """The chance r / (r + m), in double precision: it is nearly 1 where r is large."""
+        return torch.sigmoid(-self.logits.double())
 
 
 def _counts(rate: Tensor) -> Tensor:

@@ -387,3 +387,11 @@ def test_the_cdf_of_counts_is_flat_between_them_and_0_below() -> None:
     ):
         expected = torch.from_numpy(oracle.cdf(value.numpy()))
         torch.testing.assert_close(made.cdf(value), expected, rtol=1e-6, atol=0.0)
+
+
+def test_a_negative_binomial_that_is_all_but_a_poisson_in_single_precision() -> None:
+    r, mean, y = torch.tensor(1e6), 20.0, torch.arange(5.0, 40.0)
+    law = distributions.NegativeBinomial(r, logits=torch.tensor(mean).log() - r.log())
+    exact = stats.nbinom(1e6, 1e6 / (1e6 + mean)).cdf(y.numpy())
+    assert law.cdf(y).dtype == law.icdf(torch.tensor(0.5)).dtype == torch.float32
+    assert law.cdf(y).numpy() == pytest.approx(exact, abs=1e-5)
