@@ -157,9 +157,8 @@ def cumulative_regret(record: Mapping[str, Any], setting: str = "") -> Figure:
     for (name, agent), colour in zip(record["agents"].items(), CHAINS, strict=False):
         steps, runs = np.array(agent["course"]["step"]), np.array(agent["course"]["expected"])
         median = np.median(runs, axis=0)
-        runs, median = (
-            np.where(each > 0, each, np.nan) for each in (runs, median)
-        )  # the axis is logarithmic
+        # the axis is logarithmic
+        runs, median = (np.where(each > 0, each, np.nan) for each in (runs, median))
         axes.plot(steps, median, color=colour, lw=2.2, label=name)
         if len(runs) > 1:
             axes.plot(steps, runs.T, color=colour, alpha=0.4, lw=0.7)
