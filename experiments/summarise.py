@@ -205,6 +205,8 @@ def summarise(root: Path) -> str:
         )
         if len(tables) > 1:
             words += f"\n({len(tables) - 1} more such sets of runs, of other observations, in compare.csv)"
+    for name in {"summary.png", "summary.html", "compare.csv"}.difference(out.names):
+        (root / name).unlink(missing_ok=True)  # of other runs, by an earlier summary
     counted = {run.identity: run for run in runs}
     others = [run for run in every if run.metrics and run.numbers != counted[run.identity].numbers]
     if others:

@@ -66,7 +66,12 @@ def find(root: Path) -> list[RunFolder]:
     """Every run beneath `root`, finished or not."""
     if not root.is_dir():
         raise ValueError(f"{root} is not a folder")
-    found = [run for run in map(_read, sorted(_folders(root))) if run is not None]
+    closed: list[OSError] = []
+    found = [run for run in map(_read, sorted(_folders(root, closed))) if run is not None]
+    found += [
+        RunFolder(Path(error.filename), {}, "failed", error=f"cannot be read ({error.strerror})")
+        for error in closed
+    ]
     if not found:
         raise ValueError(
             f"{root} holds no runs; a run's folder is one with the config.yaml and metrics.json that "
@@ -75,13 +80,16 @@ def find(root: Path) -> list[RunFolder]:
     return found
 
 
-def _folders(root: Path) -> list[Path]:
-    """The folders beneath `root` that could be runs, and what a link there makes one of, each once."""
+def _folders(root: Path, closed: list[OSError]) -> list[Path]:
+    """The folders beneath `root` that could be runs, and what a link there makes one of, each once.
+
+    Why others cannot be looked into, which could be runs as well, is appended to `closed`.
+    """
     found = []
-    for place, inner, _ in os.walk(root):
+    for place, inner, _ in os.walk(root, onerror=closed.append):
         linked = [path for path in (Path(place, name) for name in inner) if path.is_symlink()]
         for folder in (Path(place), *linked):
-            if any((folder / name).exists() for name in ("config.yaml", ERROR)):
+            if any((folder / name).exists() for name in ("config.yaml", "metrics.json", ERROR)):
                 found.append(folder)
     found.sort(key=Path.is_symlink, reverse=True)  # a folder itself stands for links to it
     return [*{folder.resolve(): folder for folder in found}.values()]
@@ -109,8 +117,12 @@ def _read(folder: Path) -> RunFolder | None:
         metrics = read_json(folder / "metrics.json")
         lacking = sorted(OF_A_RUN - asked.keys())
         if lacking and metrics:
-            name = path.name if path.exists() else ERROR
-            raise ValueError(f"the configuration in {name} is not that of a run: it lacks {lacking[0]}")
+            name = next((file for file in (path.name, ERROR) if (folder / file).exists()), None)
+            raise ValueError(
+                f"the configuration in {name} is not that of a run: it lacks {lacking[0]}"
+                if name
+                else "metrics.json is there without the config.yaml that says what was run"
+            )
         if lacking and "error" not in left:
             return None
         if metrics:

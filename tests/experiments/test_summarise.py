@@ -1,9 +1,12 @@
 """The summary of run folders: against numbers worked out by hand, and folders that are damaged or hostile."""
 
 import csv
+import errno
 import json
+import os
 import shutil
 from functools import partial
+from pathlib import Path
 from statistics import stdev
 
 import pytest
@@ -235,12 +238,34 @@ def test_a_finished_run_whose_configuration_was_cut_off_is_named(root):
     assert "best run" in said
 
 
+def test_results_without_a_configuration_are_named(root):
+    (root / "b" / "config.yaml").unlink()
+    said = summarise.summarise(root)
+    assert "b: cannot be read (metrics.json is there without the config.yaml" in said
+    assert "best run" in said
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(root, monkeypatch):
+    scandir = os.scandir
+
+    def denied(place):
+        if Path(place) == root / "study":
+            raise PermissionError(errno.EACCES, "Permission denied", str(place))
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    assert "study: cannot be read (Permission denied)" in summarise.summarise(root)
+
+
 def test_only_failures_are_a_summary_too(root):
+    summarise.summarise(root)
+    (root / "compare.csv").touch()
     for name in ("a", "b", "d", "study"):
         shutil.rmtree(root / name)
     said = summarise.summarise(root)
     assert "1 failed:" in said
-    assert not (root / "summary.png").exists()
+    assert not (root / "summary.png").exists()  # of an earlier summary, whose runs are gone
+    assert not (root / "compare.csv").exists()
 
 
 @pytest.mark.parametrize(("made", "words"), [(True, "holds no runs"), (False, "is not a folder")])
