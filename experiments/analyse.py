@@ -17,6 +17,7 @@ from experiments._runner.command import folder_command, trust_option
 from experiments._runner.folder import read_config, read_metrics
 from experiments._runner.trust import trusted_config
 from pyrobbb import figures as draw
+from pyrobbb._support.files import make_folder
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.calibration import pooled
 from pyrobbb.evaluation.layer_summary import of_chain
@@ -72,7 +73,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     prior = prior_density(config["prior"])
     drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior, which=which)
     target = folder / "figures"
-    target.mkdir(exist_ok=True)
+    make_folder(target)
     paths = []
     for name, figure in drawn.items():
         paths.append(target / f"{name}.png")

@@ -107,14 +107,13 @@ class Tally(Callback):
             )
             sys.exit(2)
         folder = Path(config.hydra.sweep.dir)
-        make_folder(folder)
         try:
+            make_folder(folder)
             _LOCK.enter_context(locked(folder, ".sweep.lock"))
-        except BlockingIOError:
-            print(
-                f"error: another sweep is running in {folder}; give this one another hydra.sweep.dir",
-                file=sys.stderr,
-            )
+        except OSError as error:  # which Hydra would only warn of
+            busy = isinstance(error, BlockingIOError)
+            said = f"another sweep is running in {folder}" if busy else error.strerror
+            print(f"error: {said}; give this one another hydra.sweep.dir", file=sys.stderr)
             sys.exit(2)
         for earlier in folder.glob("job-*.json"):
             earlier.unlink()

@@ -218,6 +218,15 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path, capsys):
     Tally().on_multirun_end(config)
 
 
+def test_a_sweep_whose_folder_cannot_be_made_is_refused(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "file" / "sweep")}}})
+    with pytest.raises(SystemExit, match="2"):
+        Tally().on_multirun_start(config)
+    said = capsys.readouterr().err
+    assert f"cannot make the folder {tmp_path}/file/sweep: Not a directory; give this one another " in said
+
+
 def test_a_job_that_cannot_be_counted_ends_the_sweep(tmp_path, monkeypatch, capsys):
     of_job = {"sweep": {"dir": str(tmp_path / "full")}, "job": {"num": 0}, "overrides": {"task": ["seed=1"]}}
     (tmp_path / "full").touch()  # as on a full disk, nothing can be written there
