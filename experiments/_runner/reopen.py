@@ -26,6 +26,8 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.training import compatibility, history
 from pyrobbb.training.data_checks import reach
 
+KEPT = {"model", "guide", "attributes", "constant buffers", "epoch"}  # of a checkpoint, what is read here
+
 
 @dataclass(frozen=True)
 class Reopened:
@@ -47,7 +49,8 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         trust: Call what `config.yaml` names, whatever it is; otherwise only parts of this library.
 
     Raises:
-        ConfigError: If there is no such folder or configuration, or it names what is not trusted.
+        ConfigError: If there is no such folder or configuration, it names what is not trusted, or a
+            checkpoint is of an earlier version.
         CheckpointError: If a checkpoint is missing, damaged, or of another network, prior or data set.
     """
     folder = Path(folder)
@@ -90,6 +93,11 @@ def _state(file: Path, device: torch.device, finished: bool) -> tuple[dict[str, 
         raise checkpoint.CheckpointError(
             f"{file} is damaged or gone, and {found[1].name} is of an earlier epoch than the results; remove "
             f"{file.with_name('metrics.json')}, and the command that made it trains the rest again"
+        )
+    if lacking := sorted(KEPT - found[0].keys()):
+        raise ConfigError(  # no CheckpointError, which would have `compare` refuse the results
+            f"{found[1]} has no {lacking[0]!r}, as one of an earlier version, so its posterior cannot be "
+            f"opened; run the command that made it again, with another folder=..."
         )
     return found
 

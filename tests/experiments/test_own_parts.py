@@ -20,6 +20,7 @@ from experiments._runner.folder import MOVED, claim, differences
 from experiments._runner.reopen import reopen
 from experiments.summarise import summarise
 from paths import ROOT
+from pyrobbb._support import checkpoint
 from pyrobbb._support.checkpoint import CheckpointError
 from seeds import FIXED
 
@@ -347,6 +348,16 @@ def test_a_configuration_in_the_names_of_version_0_1_opens_and_resumes(finished,
     again.folder = str(tmp_path / "old")
     assert differences(again) == []
     assert claim(again) == (tmp_path / "old", False)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_one_clear_error(finished, tmp_path):
+    shutil.copytree(finished.folder, tmp_path / "old")
+    path = tmp_path / "old" / "chain-0.pt"
+    content = checkpoint.load(path)
+    del content["attributes"]
+    checkpoint.save(path, content)
+    with pytest.raises(ConfigError, match=r"chain-0\.pt has no 'attributes', .* run the command .* again"):
+        reopen(tmp_path / "old")
 
 
 def test_the_default_run_and_the_same_as_a_job_count_once(finished, tmp_path):
