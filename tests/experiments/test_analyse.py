@@ -51,6 +51,10 @@ def test_a_function_of_one_input_is_drawn_where_y_has_a_mean(
     prior = {"prior": {"_target_": "pyrobbb.priors.Normal"}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(prior))
     assert not analyse.has_figures(tmp_path)
+    (tmp_path / "figures").touch()
+    with pytest.raises(NotADirectoryError, match="figures is a file or a broken link, not a folder"):
+        analyse.figures(tmp_path)
+    (tmp_path / "figures").unlink()
     names = [path.stem for path in analyse.figures(tmp_path)]
     assert ("predictions" in names) == functions
     assert names[-1] == "weights"  # by which a later run sees that all are there
