@@ -122,10 +122,6 @@ class Prediction:
         """
         raise NotImplementedError
 
-    def facts(self) -> dict[str, Tensor]:
-        """What else is stored of the prediction besides its samples, by name, rows first."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True, repr=False)
 class ClassPrediction(Prediction):
@@ -206,11 +202,6 @@ class ClassPrediction(Prediction):
         if given is not None and torch.equal(given, labels.to(given)):
             scores["nll"] = 0.0 - row_mean(self.log_predictive, weights)
         return {**scores, "mutual_information": row_mean(self.mutual_information.flatten(), each)}
-
-    def facts(self) -> dict[str, Tensor]:
-        """Probabilities and entropies."""
-        names = ("probs", "predictive_entropy", "expected_entropy")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, repr=False)
@@ -391,10 +382,6 @@ class ValuePrediction(Prediction):
                 "to predict() too"
             )
         return regression_metrics(mean, self.log_predictive, y, weights)
-
-    def facts(self) -> dict[str, Tensor]:
-        """Nothing beyond samples and functions."""
-        return {}
 
     @property
     def _point(self) -> Tensor:

@@ -69,7 +69,7 @@ class NormalByScale(MeanFieldNormal):
     @property
     def sigma(self) -> Tensor:
         """That of all D weights."""
-        return self.scale if "scale" in self._parameters else super().sigma
+        return self.scale
 
     def by_rho(self) -> MeanFieldNormal:
         """The same normal as SVI trains it."""
