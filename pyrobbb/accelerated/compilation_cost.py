@@ -37,22 +37,22 @@ def ways(
     *,
     calls: int = 1,
     device: torch.device | None = None,
-) -> list[Prepare]:
+) -> list[Prepare | None]:
     """What to do with the program of `steps` steps over `size` weights times draws, best first.
 
-    There are `calls` trainings in each step. Without a `device` it is the CPU; on CUDA a graph saves what
-    replaying would.
+    The last is None: to leave it as it is. There are `calls` trainings in each step. Without a `device` it is
+    the CPU; on CUDA a graph saves what replaying would.
     """
     cuda = device is not None and device.type == "cuda"
     constant, each, cost = savings["cuda" if cuda else "cpu"]
     compiles = (constant * calls + each * size) * steps > cost
     replays = constant * calls * steps > cost * _OF_RECORDING and not cuda
-    found: list[Prepare] = []
+    found: list[Prepare | None] = []
     if fast == "compiled" or (fast == "auto" and compiles):
         found.append(compiled_program)
     if fast in ("auto", "compiled") and replays:
         found.append(replay)
-    return found
+    return [*found, None]
 
 
 def fastest(

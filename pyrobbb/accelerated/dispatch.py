@@ -96,36 +96,13 @@ def make_step(
         if fast != "off":
             log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
         return reference if alone else SummedStep(reference, ranks)
-    case = _Case(model, guide, optimizer, first, samples, alone, log)
-    point = isinstance(model, BayesianNetwork) and not model.sites  # without latent weights
-    size = sum(p.numel() for p in guide.parameters()) * samples // 2
-
-    def pay(size: int, savings: Savings) -> list[Prepare]:
-        return ways(fast, size, steps, savings, device=first.x.device)
-
-    step: MeanFieldStep | ProgramStep
+    case = _Case(model, guide, optimizer, first, samples, fast, steps, alone, log)
     try:
         with buffers_kept(model) as replaced:
-            try:
-                segments = [] if point else element_wise(model, guide, first)
-            except NotFastError as reason:
-                if estimator == "local":
-                    raise
-                step = _pyro(case, pay(size, PYRO), reason)
-            else:
-                if point:
-                    step = _point(case, pay(sum(p.numel() for p in trained(optimizer)), POINT))
-                elif estimator == "local":
-                    _check_sampled(case._replace(samples=1), segments)
-                    step = _local(case, segments, pay(size, LOCAL))
-                else:
-                    step = _mean_field(case, segments, pay(size, MEAN_FIELD))
-                    if not isinstance(guide, MeanFieldNormal):
-                        with _widened(guide):  # where rho is low, exp and softplus are alike
-                            _check(step, case)
+            step = _fast_step(case, estimator)
         if replaced:
             raise NotFastError(says_replaced(replaced))
-        if estimator == "weights" or point:
+        if estimator == "weights" or case.point:
             _check(step, case)
     except NotFastError as reason:
         if estimator == "local":
@@ -158,8 +135,15 @@ class _Case(NamedTuple):
     optimizer: torch.optim.Optimizer
     first: Split
     samples: int
+    fast: str
+    steps: int
     alone: bool
     log: Callable[[str], None]
+
+    @property
+    def point(self) -> bool:
+        """Whether the model has no latent weights."""
+        return isinstance(self.model, BayesianNetwork) and not self.model.sites
 
     @property
     def batch(self) -> tuple[Tensor, Tensor]:
@@ -170,21 +154,46 @@ class _Case(NamedTuple):
         """The step of a program, prepared for a batch of full size."""
         return ProgramStep(program, self.optimizer, noise_shape, self.batch, prepare)
 
+    def ways(self, savings: Savings) -> list[Prepare | None]:
+        """What may pay to do with its program, best first."""
+        size = sum(p.numel() for p in self.guide.parameters()) * self.samples // 2
+        if self.point:
+            size = sum(p.numel() for p in trained(self.optimizer))
+        return ways(self.fast, size, self.steps, savings, device=self.first.x.device)
+
     def forked(self) -> AbstractContextManager[None]:
         """Keep the random state of the body from what follows."""
         return torch.random.fork_rng([self.first.x.device] if self.first.x.is_cuda else [])
 
 
-def _mean_field(
-    case: _Case, segments: list[PriorSegment], prepares: list[Prepare]
-) -> MeanFieldStep | ProgramStep:
-    model, guide, optimizer, first, samples, alone, log = case
+def _fast_step(case: _Case, estimator: str) -> MeanFieldStep | ProgramStep:
+    """The step without Pyro, or with all that Pyro runs as one program."""
+    if case.point:
+        return _point(case)
+    try:
+        segments = element_wise(case.model, case.guide, case.first)
+    except NotFastError as reason:
+        if estimator == "local":
+            raise
+        return _pyro(case, reason)
+    if estimator == "local":
+        _check_sampled(case._replace(samples=1, fast="eager"), segments)
+        return _local(case, segments)
+    step = _mean_field(case, segments)
+    if not isinstance(case.guide, MeanFieldNormal):
+        with _widened(case.guide):  # where rho is low, exp and softplus are alike
+            _check(step, case)
+    return step
+
+
+def _mean_field(case: _Case, segments: list[PriorSegment]) -> MeanFieldStep | ProgramStep:
+    model, guide, optimizer, first, samples, *_ = case
     size, cuda = guide.loc.numel(), first.x.is_cuda
 
     def make(prepare: Prepare | None) -> MeanFieldStep | ProgramStep:
         compiled = prepare is compiled_program
         fixed = all(segment.shape is None for segment in segments)  # a learned prior changes at each step
-        whole = cuda and compiled and alone and fixed and size * samples <= _LARGE
+        whole = cuda and compiled and case.alone and fixed and size * samples <= _LARGE
         if whole and capturable(optimizer) and Update.supported(optimizer):
             return WholeStep(model, guide, optimizer, segments, samples, case.batch)
         if size * samples > (_LARGE if cuda else _SMALL):
@@ -192,10 +201,10 @@ def _mean_field(
         program = flat_program(model, guide, segments, trained(optimizer), samples)
         return case.step(program, (samples, size), prepare)
 
-    return fastest(make, [*prepares, None], log)
+    return fastest(make, case.ways(MEAN_FIELD), case.log)
 
 
-def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -> ProgramStep:
+def _local(case: _Case, segments: list[PriorSegment]) -> ProgramStep:
     model, parameters = case.model, trained(case.optimizer)
     program = LocalProgram(model, case.guide, segments, parameters, case.samples, len(case.first))
     share = case.guide.loc.detach().new_ones(())
@@ -211,17 +220,17 @@ def _local(case: _Case, segments: list[PriorSegment], prepares: list[Prepare]) -
     said = ", ".join(f"{kind} of {count} weights and biases" for kind, count in kinds.items() if count)
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     case.log(f"{said}{others}")
-    return fastest(lambda how: case.step(program, (used,), how), [*prepares, None], case.log)
+    return fastest(lambda how: case.step(program, (used,), how), case.ways(LOCAL), case.log)
 
 
-def _point(case: _Case, prepares: list[Prepare]) -> ProgramStep:
+def _point(case: _Case) -> ProgramStep:
     program = point_program(case.model, trained(case.optimizer))
-    return fastest(lambda how: case.step(program, (1, 0), how), [*prepares, None], case.log)
+    return fastest(lambda how: case.step(program, (1, 0), how), case.ways(POINT), case.log)
 
 
-def _pyro(case: _Case, prepares: list[Prepare], reason: Exception) -> ProgramStep:
+def _pyro(case: _Case, reason: Exception) -> ProgramStep:
     # As it is it gains nothing on the CPU; on CUDA it can still become a graph.
-    each = [*prepares, None] if case.first.x.is_cuda else prepares
+    each = [how for how in case.ways(PYRO) if how is not None or case.first.x.is_cuda]
     if not each:
         raise NotFastError(f"{reason}, and this run is too short for a recording of its program to pay")
     program = pyro_program(case.model, case.guide, every := trained(case.optimizer), case.samples)
@@ -315,7 +324,7 @@ def _check_sampled(case: _Case, segments: list[PriorSegment]) -> None:
     """NotFastError unless model and guide do no more than sample weights, apart from noise in the network."""
     with case.forked(), evaluating(case.model):
         try:
-            _check(_mean_field(case, segments, []), case)
+            _check(_mean_field(case, segments), case)
         except NotFastError as reason:
             if not isinstance(reason.__cause__, NoiseUsedUpError):
                 raise

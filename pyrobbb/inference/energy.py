@@ -118,4 +118,4 @@ class Energy:
             return FixedProgram(program, [z.detach(), z.new_ones(())], (x, y), prepare)
 
         prepares = ways(fast, z.numel(), calls, GRADIENT, device=z.device)
-        return fastest(make, [*prepares, None], log, "the sampler's gradient")
+        return fastest(make, prepares, log, "the sampler's gradient")

@@ -162,7 +162,7 @@ class NaturalGradient(OwnStep):
             return NaturalGradientStep(self, model, guide, optimizer, segments, compiled=compiled)
 
         prepares = ways(options["fast"], guide.loc.numel(), options["steps"], device=first.x.device)
-        return fastest(make, [*prepares, None], options["log"])
+        return fastest(make, prepares, options["log"])
 
     def warn(self, guide: Any, N: int, steps: int) -> None:
         start = N * self.first_curvature(N) * self.beta2**steps

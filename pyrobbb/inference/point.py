@@ -100,7 +100,7 @@ class Descent(OwnStep):
 
         size, steps = guide.loc.numel(), options["steps"]
         prepares = ways(options["fast"], size, steps, POINT, device=first.x.device)
-        step = fastest(make, [*prepares, None], options["log"])
+        step = fastest(make, prepares, options["log"])
         return as_graph(step, model, first, options["log"]) if self.takes.replayable else step
 
 

@@ -90,8 +90,7 @@ class BatchedChains(JointChains):
                 return stacked(models, guides, segments, batch, prepare, noise)
 
             steps, R = first.epochs * first.M, len(chains)
-            prepares = ways(fast, each * R, steps, savings, calls=R)
-            self.step = fastest(make, [*prepares, None], first.log)
+            self.step = fastest(make, ways(fast, each * R, steps, savings, calls=R), first.log)
             self._compare(parts, noise)
             if self.step.run.recorded and (counted := first.counted()):
                 raise NotBatchableError(f"the network changes {counted} when it is called")
