@@ -308,8 +308,8 @@ def by_place(frame: Frame) -> int:
     return len(places) if places == {*map(str, range(len(places)))} else 0
 
 
-def take(frame: Frame, rows: npt.NDArray[np.int64]) -> Frame:
-    """The rows with these numbers."""
+def take(frame: Frame, rows: npt.NDArray[Any]) -> Frame:
+    """The rows with these numbers, or those for which a mask is true."""
     return {name: column[rows] for name, column in frame.items()}
 
 

@@ -134,7 +134,7 @@ class Table:
         counting = self._counting(frame)
         _check_targets("the table", frame, targets, self.task, counting)
         named: Task | None = "classification" if {*targets} & {*texts} else None
-        task = self.task or named or _task(targets, take(frame, np.flatnonzero(counting)))
+        task = self.task or named or _task(targets, take(frame, counting))
         if task == "classification" and len(targets) > 1:
             raise ValueError(f"a classification has one target, got {', '.join(targets)}")
         given = {"test": self.test, "validation": self.validation}
@@ -145,9 +145,9 @@ class Table:
         known = {name: frozenset(column) for name, column in frame.items() if column.dtype.kind != "f"}
         split = split_rows(frame, given, self.split_seed, {**known, **texts})
         parts = {part: self._with_numbers(rows, targets) for part, rows in split.items()}
-        train = parts["train"] = take(parts["train"], np.flatnonzero(self._counting(parts["train"])))
+        train = parts["train"] = take(parts["train"], self._counting(parts["train"]))
         for part, rows in parts.items():
-            parts[part] = rows = take(rows, np.flatnonzero(self._counting(rows) | _complete(rows, targets)))
+            parts[part] = rows = take(rows, self._counting(rows) | _complete(rows, targets))
             _check_targets(part, rows, targets, task)
         classes = _classes(targets[0], train[targets[0]]) if task == "classification" else ()
         inputs = {name: column for name, column in train.items() if name != self.weights}
