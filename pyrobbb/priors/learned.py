@@ -171,7 +171,6 @@ class _Group(nn.Module):
     def __init__(self, base: Any, learn: Sequence[str], shape: tuple[int, ...], em: bool) -> None:
         super().__init__()
         self.kind, self.learn, self.em = type(base), tuple(learn), em
-        self.family: Any = FAMILIES.get(type(base))
         if em and not (self.family and set(learn) <= set(self.family.parameters)):
             raise ValueError(
                 f"there is no closed form for {', '.join(learn)} of {self.kind.__name__}; learn by='gradient'"
@@ -185,15 +184,13 @@ class _Group(nn.Module):
             else:
                 self.register_parameter(name, nn.Parameter(transform_to(self.constraints[name]).inv(start)))
         if em:
-            assert self.family is not None
             self.register_buffer("means", torch.zeros((self.family.size, *shape)).to(start))
             self.register_buffer("updates", torch.zeros((), dtype=torch.long))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "family": None}  # a pickle cannot hold its functions
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "family": FAMILIES.get(state["kind"])})
+    @property
+    def family(self) -> Any:
+        """Its M-step; a pickle cannot hold the functions."""
+        return FAMILIES.get(self.kind)
 
     def values(self) -> dict[str, Tensor]:
         """The present values of the learned parameters."""
