@@ -49,12 +49,12 @@ def curves(rows: Sequence[Row], x: str, y: str, by: str, *, line: tuple[float, s
     return _spec(alt.layer(*layers))
 
 
-def bars(rows: Sequence[Row], x: str, y: str, tooltip: Sequence[str]) -> Spec:
-    """Horizontal bars in the order of the rows, named by `y`."""
+def bars(rows: Sequence[Row], x: str, tooltip: Sequence[str]) -> Spec:
+    """Horizontal bars in the order of the rows, named by their `layer`."""
     chart = alt.Chart(_data(rows)).mark_bar(color=BLUE).encode(
         x=X(field=x, axis=alt.Axis(format="~s")),
-        y=alt.Y(field=y, type="nominal", sort=None, axis=alt.Axis(title=None, labelLimit=160)),
-        tooltip=_tips(rows, ",.4~g", y, *tooltip),
+        y=alt.Y(field="layer", type="nominal", sort=None, axis=alt.Axis(title=None, labelLimit=160)),
+        tooltip=_tips(rows, ",.4~g", "layer", *tooltip),
     )  # fmt: skip
     return _spec(chart, height=max(70, 34 * len(rows)))
 
@@ -80,17 +80,17 @@ def against_diagonal(rows: Sequence[Row], x: str, y: str, tooltip: Sequence[str]
     return _spec(alt.layer(*layers), height=300)
 
 
-def density(rows: Sequence[Row], x: str, y: str, by: str, *, mark: float | None = None) -> Spec:
-    """Histograms `by` name, as steps over the left edges of their bins; `mark` is an upright line."""
+def density(rows: Sequence[Row], x: str, *, mark: float | None = None) -> Spec:
+    """The `density` of each name in `of`, as steps over the left edges of bins; `mark` is an upright line."""
     base = alt.Chart(_data(rows)).encode(
         x=X(field=x, scale=TIGHT),
-        y=Y(field=y),
-        color=_colour(rows, by),
-        tooltip=_tips(rows, ".3~g", by, x, y),
+        y=Y(field="density"),
+        color=_colour(rows, "of"),
+        tooltip=_tips(rows, ".3~g", "of", x, "density"),
     )
     layers = [
         base.mark_area(interpolate="step-after", opacity=0.25, line=False, tooltip=None).encode(
-            y=Y(field=y, stack=None)
+            y=Y(field="density", stack=None)
         ),
         base.mark_line(interpolate="step-after", strokeWidth=1.8),
         base.mark_point(size=60, opacity=0, filled=True),

@@ -103,8 +103,8 @@ def ledger(entries: Mapping[str, Mapping[str, Any]], which: str = "") -> Section
         "and not used."
     )
     parts = [
-        Chart("By layer", charts.bars(rows, nats, "layer", tips), "In nats, over all its weights."),
-        Chart("By weight", charts.bars(rows, each, "layer", tips), "In bits, for one weight."),
+        Chart("By layer", charts.bars(rows, nats, tips), "In nats, over all its weights."),
+        Chart("By weight", charts.bars(rows, each, tips), "In bits, for one weight."),
     ]
     return Section(f"Where the KL{which} goes", words, [Charts(parts, table)])
 

@@ -38,14 +38,14 @@ def weights(variational: Any, prior: Density | None, which: str = "") -> Section
         which: Of which chain, in words.
     """
     loc, scale = (np.asarray(variational[name].values, dtype=float) for name in ("loc", "scale"))
-    sizes = charts.density(_by_size(loc, scale, prior), SIZE, "density", "of")
+    sizes = charts.density(_by_size(loc, scale, prior), SIZE)
     words = "By order of magnitude: −1 is 0.1."
     if prior is not None:
         words += " Where draws lie left of the prior, weights were pulled to 0."
     drawn = [Chart("Sizes of the weights", sizes, words)]
     if (scale > 0).all():
         ratio = np.abs(loc) / scale
-        signal = charts.density(_by_signal(ratio), SIGNAL, "density", "of", mark=0.0)
+        signal = charts.density(_by_signal(ratio), SIGNAL, mark=0.0)
         words = (
             f"10 log10(|mean| / sd) of each weight; {100 * float((ratio > 1).mean()):.0f} % lie right of the "
             "dashed line, where the mean exceeds the standard deviation. Most of the others could be removed."

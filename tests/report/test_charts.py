@@ -20,11 +20,9 @@ LINES = [
 ]
 DRAWN = {
     "curves": charts.curves(CURVE, "epoch", "loss (nats)", "chain", line=(1.5, "ignoring the inputs: 1.5")),
-    "bars": charts.bars(
-        [{"layer": "0.weight", "KL (nats)": 3.0, "weights": 8}], "KL (nats)", "layer", ["weights"]
-    ),
+    "bars": charts.bars([{"layer": "0.weight", "KL (nats)": 3.0, "weights": 8}], "KL (nats)", ["weights"]),
     "diagonal": charts.against_diagonal(SHARES, "said", "came", ["examples"]),
-    "density": charts.density([{"at": 0.1, "density": 2.0, "of": "prior"}], "at", "density", "of", mark=0.0),
+    "density": charts.density([{"at": 0.1, "density": 2.0, "of": "prior"}], "at", mark=0.0),
     "band": charts.band(BAND, "size [m2]", "a.b", [{"x": 1.0, "y": 0.3}]),
     "parallel": charts.parallel(AXES, LINES),
 }
@@ -97,7 +95,7 @@ def test_an_axis_is_logarithmic_where_the_values_span_much(ys, line, kind):
 
 def test_what_is_not_finite_is_left_blank():
     rows = [{"layer": "a", "KL": nan}, {"layer": "b", "KL": 2.0}]
-    assert None in values(charts.bars(rows, "KL", "layer", []))
+    assert None in values(charts.bars(rows, "KL", []))
 
 
 @pytest.mark.parametrize(
