@@ -27,3 +27,8 @@ def strided(value: Tensor) -> Tensor:
         return value
     sparse = value.detach().to_sparse().coalesce()  # its dense form may not fit into memory
     return torch.cat([part.flatten().double() for part in (sparse.indices(), sparse.values())])
+
+
+def identical(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same numbers, NaN among them."""
+    return one.shape == other.shape and bool(torch.isclose(one, other, 0.0, 0.0, equal_nan=True).all())

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyrobbb._support.flat import identical
 from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb.accelerated.agreement import Seen, difference, gradients, seen
@@ -124,8 +125,7 @@ class BatchedChains(JointChains):
             terms = self._evaluate(parts, [1.0] * len(parts), noise)
         except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
             raise NotBatchableError(f"the network cannot be batched: {first_line(error)}") from error
-        pairs = zip(before, buffers, strict=True)
-        if not all(bool(torch.isclose(a, b, 0.0, 0.0, equal_nan=True).all()) for a, b in pairs):
+        if not all(map(identical, before, buffers)):
             raise NotBatchableError("the network changes its buffers, which each chain has for itself")
         if not torch.equal(at, torch.get_rng_state()):
             raise NotBatchableError("the network draws random numbers of its own, as dropout does")

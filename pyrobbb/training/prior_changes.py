@@ -1,10 +1,9 @@
 """A prior that changes while the steps keep it as it was at first."""
 
-import torch
 from torch import Tensor
 
 from pyrobbb._support.distribution_parts import own_tensors, univariate
-from pyrobbb._support.flat import without_expansion
+from pyrobbb._support.flat import identical, without_expansion
 from pyrobbb.bnn import BayesianNetwork
 
 
@@ -23,7 +22,7 @@ class KeptPrior:
     def check(self) -> None:
         """Raise ValueError if the prior has changed."""
         for name, value in self._now().items():
-            if name in self.constants and not _same(self.constants[name], value):
+            if name in self.constants and not identical(self.constants[name], value):
                 instead = "this method keeps the prior that it starts with"
                 if self.live:
                     instead = (
@@ -49,7 +48,3 @@ class KeptPrior:
                 if isinstance(value, Tensor) and value.untyped_storage().data_ptr() not in read:
                     found[f"{name}.{key}"] = without_expansion(value.detach()).clone()
         return found
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(torch.isclose(one, other, 0.0, 0.0, equal_nan=True).all())

@@ -92,7 +92,6 @@ class Printed(Progress):
     That is one after the first and the last epoch, after each twentieth of the epochs between, though never
     two in a second, and after a minute without any. Where the environment says `CI`, as continuous
     integration does, the last epoch alone has a line.
-
     """
 
     def __init__(self, file: Any = None, error: str = ", validation error {:.4g}") -> None:
