@@ -203,6 +203,11 @@ def group_names(data: Any) -> set[str]:
     return set(_datasets(data))
 
 
+def group(data: Any, name: str) -> Any:
+    """A group by its name; nothing of one that is not there."""
+    return data[name] if name in group_names(data) else {}
+
+
 def images(x: np.ndarray) -> np.ndarray | None:
     """Stored inputs as square grey images, or None for what looks like the columns of a table.
 

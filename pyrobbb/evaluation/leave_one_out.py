@@ -89,10 +89,7 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
 
 def _same_rows(one: Any, other: Any) -> bool:
     y, other_y = (data["observed_data"]["y"].values for data in (one, other))
-    here, there = (
-        data["constant_data"] if "constant_data" in arviz_io.group_names(data) else {}
-        for data in (one, other)
-    )
+    here, there = (arviz_io.group(data, "constant_data") for data in (one, other))
     numbered = "training_row" in here and "training_row" in there
     same = not numbered or np.array_equal(here["training_row"].values, there["training_row"].values)
     return same and np.array_equal(y, other_y)

@@ -164,8 +164,8 @@ def _without_inputs(data: Any) -> str:
     if data is None or not {"predictions_constant_data", "observed_data"} <= arviz_io.group_names(data):
         return ""
     seen = np.asarray(data["observed_data"]["y"].values)
-    known = data["constant_data"] if "constant_data" in arviz_io.group_names(data) else {}
-    return predictions.without_inputs(data["predictions_constant_data"], seen, arviz_io.row_weights(known))
+    counts = arviz_io.row_weights(arviz_io.group(data, "constant_data"))
+    return predictions.without_inputs(data["predictions_constant_data"], seen, counts)
 
 
 def _scores(metrics: Mapping[str, Any], published: str | Mapping[str, Any], without_inputs: str) -> Section:
