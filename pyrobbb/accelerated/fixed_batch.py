@@ -81,10 +81,10 @@ class FixedProgram:
     ) -> None:
         self.program = program
         self.fixed: FixedBatch | None = None
-        self.recorded = batch is not None and prepare is not None  # Python values that it reads stay as then
         if batch is not None and prepare is not None:
             self.fixed = FixedBatch(*batch, inputs[0].dtype, dim)
             self.prepared = prepare(program, [*inputs, *self.fixed.example])
+        self.recorded = self.fixed is not None  # Python values that it reads stay as then
 
     def __call__(self, *given: Any) -> Any:
         *inputs, x, y, counts = given

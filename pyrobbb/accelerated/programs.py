@@ -77,9 +77,9 @@ def flat_program(
         likelihood = model.log_likelihood
         nll, G, point = network_gradients(likelihood, guide.split, w, others, x, y, counts, samples)
         to_loc, to_rho = gradients(G, score, eps, sigma, slope, share)
-        rest = iter(point)
-        mine = [to_loc if p is loc else to_rho if p is rho else next(rest) for p in parameters]
-        return [log_ratio(log_prior, sigma, eps).sum() / samples, nll.sum() / samples, *mine]
+        found = dict(zip([loc, rho, *others], [to_loc, to_rho, *point], strict=True))
+        kl = log_ratio(log_prior, sigma, eps).sum() / samples
+        return [kl, nll.sum() / samples, *(found[p] for p in parameters)]
 
     return program
 

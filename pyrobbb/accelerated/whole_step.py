@@ -74,9 +74,8 @@ def whole_program(
         sigma, slope = F.softplus(rho.detach()), torch.sigmoid(rho.detach())
         _, score = score_all(segments, loc.detach() + sigma * eps)
         to_loc, to_rho = gradients(G, score, eps, sigma, slope, share)
-        rest = iter(point)
-        mine = [to_loc if p is loc else to_rho if p is rho else next(rest) for p in update.parameters]
-        update(mine, state, rates)
+        found = dict(zip([loc, rho, *others], [to_loc, to_rho, *point], strict=True))
+        update([found[p] for p in update.parameters], state, rates)
         return [kl / samples, nll.flatten() / samples]
 
     return program
