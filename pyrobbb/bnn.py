@@ -20,7 +20,7 @@ from torch.distributions import Distribution
 from pyrobbb._support import checks, text
 from pyrobbb._support.distribution_parts import applied, draw_from, own_tensors
 from pyrobbb._support.flat import without_expansion
-from pyrobbb._support.network_checks import check_event, check_layers
+from pyrobbb._support.network_checks import check_event, check_layers, sample_of
 from pyrobbb._support.random_state import isolated, seed_generators
 from pyrobbb.functional_network import FunctionalNetwork, Weights, network_with
 from pyrobbb.likelihoods import Likelihood
@@ -146,8 +146,7 @@ class BayesianNetwork(FunctionalNetwork):
             for part in self._priors:
                 getattr(self, part)  # so that Pyro registers its parameters
             for name, module, attribute in self._own_latents(*self._priors, "likelihood"):
-                distribution = module._pyro_samples[attribute]
-                distribution = distribution if hasattr(distribution, "sample") else distribution(module)
+                distribution = sample_of(module, attribute)
                 sampled[name], events[name] = pyro.sample(name, distribution), distribution.event_shape
                 self._pyro_context.set(module._pyro_get_fullname(attribute), sampled[name])
             for name in self.sites:

@@ -80,7 +80,7 @@ class Posterior:
 
     def __init__(
         self,
-        chains: Sequence[tuple[BayesianNetwork, nn.Module]],
+        chains: Sequence[FittedChain],
         histories: Sequence[History] = (),
         chain_weights: Sequence[float] | None = None,
         columns: Columns | Names | None = None,
@@ -114,7 +114,7 @@ class Posterior:
             f"{self.model.num_weights:,} weights, N={self.model.N}"
         )
 
-    def with_chains(self, chains: Sequence[tuple[BayesianNetwork, nn.Module]]) -> Posterior:
+    def with_chains(self, chains: Sequence[FittedChain]) -> Posterior:
         """A posterior of other chains, such as pruned ones, fitted to the same data."""
         return Posterior(chains, (), self.chain_weights, self.columns, self.reach)
 

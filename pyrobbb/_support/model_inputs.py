@@ -34,9 +34,9 @@ def check_targets(model: BayesianNetwork, name: str, output: Tensor, y: Tensor) 
     """ValueError unless every target has a likelihood; `output` is the network's for one row."""
     distribution = observed(model, output)
     model.encoded(distribution, y[:1])
-    for begin, end in blocks(y):
+    for begin, part in blocks(y):
         try:
-            model.likelihood.check_domain(distribution, model.likelihood.encode(y[begin:end]))
+            model.likelihood.check_domain(distribution, model.likelihood.encode(part))
         except ValueError as error:
             place = f", counted from row {begin}" if begin else ""
             raise ValueError(f"{name}{place}: {error}") from error
@@ -53,21 +53,21 @@ def masks_values(model: BayesianNetwork, x: Tensor) -> bool:
         return is_masked(observed(model, first_output(model, "x", x)))
 
 
-def blocks(rows: Tensor) -> Iterator[tuple[int, int]]:
-    """Where blocks of about a million values begin and end."""
+def blocks(rows: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Blocks of about a million values, each with the number of its first row."""
     size = max(1, VALUES // max(1, rows.shape[1:].numel()))
-    return ((begin, begin + size) for begin in range(0, len(rows), size))
+    return ((begin, rows[begin : begin + size]) for begin in range(0, len(rows), size))
 
 
 def check_finite(name: str, x: Tensor, rows: Tensor | None = None) -> None:
     """Raise ValueError if a value is NaN or infinite; the message names its row, by its number in `rows`."""
     if getattr(x, "whole_numbers", False):
         return
-    for begin, end in blocks(x):
-        finite = x[begin:end].isfinite()
+    for begin, part in blocks(x):
+        finite = part.isfinite()
         if not bool(finite.all()):
             place = (~finite).nonzero()[0].tolist()
-            value = float(x[begin:end][tuple(place)])
+            value = float(part[tuple(place)])
             row = begin + place[0] if rows is None else int(rows[begin + place[0]])
             raise ValueError(f"{name} holds {value} in row {row}; every input must be finite")
 

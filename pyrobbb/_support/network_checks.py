@@ -158,14 +158,10 @@ def nothing_left(network: nn.Module) -> Iterator[None]:
         for module, kept in zip(own, before, strict=True):
             now = vars(module)
             for key in [key for key, value in now.items() if value is not kept.get(key)]:
-                if any(_of_a_call(value) for value in tree_leaves(now[key])):
+                held = (value for value in tree_leaves(now[key]) if isinstance(value, Tensor))
+                if any(value.grad_fn is not None or wrapped(value) for value in held):
                     del now[key]
                     now.update({key: kept[key]} if key in kept else {})
-
-
-def _of_a_call(value: Any) -> bool:
-    """Whether it is a tensor with a graph, or of a `torch.func`."""
-    return isinstance(value, Tensor) and (value.grad_fn is not None or wrapped(value))
 
 
 def take_padding(network: nn.Module) -> dict[str, int]:
@@ -204,11 +200,16 @@ def check_one_precision(sites: Iterable[Mapping[str, Any]], guide: str) -> None:
         )
 
 
+def sample_of(module: PyroModule, attribute: str) -> TorchDistribution:
+    """The distribution of a `PyroSample`, which may be given as a function of its module."""
+    given = module._pyro_samples[attribute]
+    return given if hasattr(given, "sample") else given(module)
+
+
 def check_event(module: PyroModule, attribute: str) -> None:
     """Raise ValueError unless the distribution of a `PyroSample` is one event."""
     with isolated(), poutine.block():
-        prior = module._pyro_samples[attribute]
-        prior = prior if hasattr(prior, "sample") else prior(module)
+        prior = sample_of(module, attribute)
     if prior.batch_shape:
         raise ValueError(
             f"the prior of {type(module).__name__}.{attribute} has batch shape {tuple(prior.batch_shape)}; "

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pyrobbb._support import checks
 from pyrobbb._support.copies import own_pair
 from pyrobbb.bnn import BayesianNetwork, Weights
-from pyrobbb.draws import sample_points
+from pyrobbb.draws import FittedChain, sample_points
 from pyrobbb.moments import moments, signal_to_noise
 from pyrobbb.posterior import Posterior
 
@@ -28,7 +28,7 @@ def decibel(ratio: Tensor) -> Tensor:
     return 10.0 * ratio.log10()
 
 
-def scores(chain: tuple[BayesianNetwork, nn.Module], by: By = "snr") -> Weights:
+def scores(chain: FittedChain, by: By = "snr") -> Weights:
     r"""What the weights of one chain are ordered by: :math:`|\mu| / \sigma`, or :math:`|\mu|`.
 
     A weight that is a constant zero has signal-to-noise ratio 0, so that a pruned posterior can be pruned on.
@@ -85,7 +85,7 @@ class PrunedGuide(nn.Module):
         masks: True for the weights that stay.
     """
 
-    def __init__(self, chain: tuple[BayesianNetwork, nn.Module], masks: Masks) -> None:
+    def __init__(self, chain: FittedChain, masks: Masks) -> None:
         super().__init__()
         self._model = (chain[0],)  # a tuple, so that the model does not become part of the guide
         self.guide = chain[1]
@@ -100,7 +100,7 @@ class PrunedGuide(nn.Module):
         return cls.of((model, guide), masks)
 
     @staticmethod
-    def of(chain: tuple[BayesianNetwork, nn.Module], masks: Masks) -> PrunedGuide:
+    def of(chain: FittedChain, masks: Masks) -> PrunedGuide:
         """That of a fitted guide, of one with a sampler's draws, or of one pruned before, by both masks."""
         model, guide = chain
         if isinstance(guide, PrunedGuide):

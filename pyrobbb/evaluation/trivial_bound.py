@@ -84,7 +84,9 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
     with isolated(seed, device=model.device), torch.no_grad():
         model = own_copy(model)
         priors = _independent(model)
-        if priors is None or any(_transformed(priors[name][0]) for name in model.sites):
+        if priors is None:
+            return None
+        if any(isinstance(univariate(priors[name][0]), dist.TransformedDistribution) for name in model.sites):
             return None  # a weight's transformed law may have several modes
         sites = nearest_normals(priors)
         if sites is None:
@@ -136,10 +138,6 @@ def _independent(model: BayesianNetwork) -> dict[str, tuple[Any, Tensor]] | None
             return None
         found[name] = prior, initial.get(name, one[name]["value"])
     return found
-
-
-def _transformed(prior: Any) -> bool:
-    return isinstance(univariate(prior), dist.TransformedDistribution)
 
 
 class _Search:

@@ -295,12 +295,9 @@ class PerParameter(ByModule):
             if not isinstance(prior, Prior):
                 raise ValueError(f"{key!r} must be given a prior, got {prior!r}")
 
-    def _chosen(self, name: str) -> Prior:
-        matches = (prior for pattern, prior in self.where.items() if fnmatchcase(name, pattern))
-        return next(matches, self.default)
-
     def for_module(self, name: str, parameter: Tensor, module: nn.Module) -> TorchDistribution | None:
-        return self._chosen(name).for_module(name, parameter, module)
+        matches = (prior for pattern, prior in self.where.items() if fnmatchcase(name, pattern))
+        return next(matches, self.default).for_module(name, parameter, module)
 
     def parts(self) -> Sequence[Prior]:
         return [part for prior in (self.default, *self.where.values()) for part in prior.parts()]
