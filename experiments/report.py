@@ -16,9 +16,9 @@ import yaml
 
 from experiments._runner.build import ConfigError
 from experiments._runner.command import folder_command, trust_option
-from experiments._runner.find_runs import TARGET, RunFolder, shown, varied
+from experiments._runner.find_runs import RunFolder, shown, varied
 from experiments._runner.folder import read_json, read_metrics
-from experiments._runner.own_parts import is_point, method_of, unused
+from experiments._runner.own_parts import TARGET, is_point, method_of, unused
 from experiments._runner.sweep import UNRANKED
 from experiments._runner.trust import strangers, trusted_config
 from experiments.analyse import prior_density

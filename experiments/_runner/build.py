@@ -68,20 +68,15 @@ def declarations(group: str = "") -> list[Path]:
 GROUPS = [group for group in sorted({*KNOWN, *NOT_OF_THE_RUN}) if declarations(group)]  # of components
 
 
-def first_cause(error: BaseException) -> BaseException:
-    """The first exception of a chain."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+def causes(error: BaseException) -> list[BaseException]:
+    """An exception, and what it was raised from, to the first of them."""
+    return [error, *(causes(error.__cause__) if error.__cause__ is not None else ())]
 
 
 def with_place(error: BaseException) -> str:
     """The message, and which line of the user's own files it comes from, if of any."""
-    lines = []
-    cause: BaseException | None = error
-    while cause is not None:
-        lines += [line for line in extract_tb(cause.__traceback__) if line.filename.endswith(".py")]
-        cause = cause.__cause__
+    every = (line for cause in causes(error) for line in extract_tb(cause.__traceback__))
+    lines = [line for line in every if line.filename.endswith(".py")]
     own = [line for line in lines if not any(Path(line.filename).is_relative_to(far) for far in NOT_OWN)]
     said = innermost(error) if isinstance(error, HydraException | OmegaConfBaseException) else f"{error}"
     return said + (f" ({own[-1].filename}, line {own[-1].lineno})" if own else "")
@@ -94,7 +89,7 @@ def innermost(error: BaseException) -> str:
         own = own.__cause__ or own.__context__  # OmegaConf names no cause of what an interpolation raised
     if own is not None:
         return one_line(own)
-    cause = first_cause(error)
+    cause = causes(error)[-1]
     if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
         group, _, name = cause.missing_cfg_file.rpartition("/")
         options = cause.options or [path.stem for path in declarations(group)]
@@ -230,9 +225,8 @@ def _is_network(target: Any) -> bool:
 
 def _explain(key: str, error: Exception, part: Mapping[str, Any]) -> str:
     full = next((line[10:].strip() for line in str(error).splitlines() if line.startswith("full_key:")), "")
-    cause: BaseException = error  # what the part itself raised, which says more than what led to it
-    while (isinstance(cause, HydraException) or not str(cause)) and cause.__cause__ is not None:
-        cause = cause.__cause__
+    every = causes(error)  # what the part itself raised says more than what it led to
+    cause = next((one for one in every if str(one) and not isinstance(one, HydraException)), every[-1])
     reason, taken = text.reason(cause), keywords(part["_target_"])
     target = re.match("Error locating target '(.*?)'", str(error))
     if isinstance(cause, TypeError) and "unexpected keyword" in reason and taken:

@@ -10,13 +10,13 @@ from typing import Any
 
 from experiments._runner.build import free_to_change
 from experiments._runner.folder import DEFAULTS, check_numbers, read_config, read_json
+from experiments._runner.own_parts import TARGET
 from experiments._runner.sweep import ERROR, objective
 from pyrobbb._support.settings import flat
 from pyrobbb._support.text import one_line
 from pyrobbb.training import history
 
 OF_A_RUN = {"data", "model", "prior", "likelihood", "guide", "optim", "seed"}
-TARGET = "_target_"
 SHOWN = (  # of its metrics, in the table
     "validation.error", "validation.rmse", "validation.nll", "free_energy", "trivial_free_energy",
     "train_loss", "train_seconds",

@@ -6,7 +6,7 @@ The components stay open, their constructors check them.
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, make_dataclass
 from functools import cache
 from pathlib import Path
@@ -60,26 +60,14 @@ def _kind(value: Any) -> Any:
     return list[type(value[0])] if isinstance(value, list) else type(value)  # type: ignore[misc]
 
 
-def _register_resolvers() -> None:
-    """`${exp:-6}` is e^-6, `${part:0.75,20}` is 15.
-
-    `${initial:}` is where weights start: `kaiming`, or `from_network` under `model=trained`.
-    `${changes:}` is what the command line changed, for a folder's name; `${components:}` lists the names of
-    every component, for the help.
-    """
-    OmegaConf.register_new_resolver("exp", lambda x: math.exp(float(x)), replace=True)
-    OmegaConf.register_new_resolver("part", lambda a, x: max(1, int(float(a) * int(x))), replace=True)
-    OmegaConf.register_new_resolver("initial", _initial, replace=True)
-    OmegaConf.register_new_resolver("changes", _changes, replace=True)
-    OmegaConf.register_new_resolver("components", _components, replace=True)
-
-
 def _initial(*, _root_: DictConfig) -> str:
+    """Where weights start, under `model=trained` or without."""
     makes = OmegaConf.select(_root_, "model._target_")
     return "from_network" if makes == "experiments._runner.trained_network.Trained" else "kaiming"
 
 
 def _changes(*, _root_: DictConfig) -> str:
+    """What the command line changed, for a folder's name."""
     if not HydraConfig.initialized():
         return "default"
     words = map(str, HydraConfig.get().overrides.task)
@@ -87,6 +75,7 @@ def _changes(*, _root_: DictConfig) -> str:
 
 
 def _components() -> str:
+    """The names of every component, for the help."""
     lines = []
     for group in GROUPS:
         lines += [group, *(f"  {file.stem:<36}{_said(file)}".rstrip() for file in declarations(group))]
@@ -107,8 +96,18 @@ def _said(file: Path) -> str:
     return textwrap.shorten(said, 100, placeholder=" ...")
 
 
+SAYS: Mapping[str, Callable[..., Any]] = {
+    "exp": lambda x: math.exp(float(x)),  # `${exp:-6}` is e^-6
+    "part": lambda a, x: max(1, int(float(a) * int(x))),  # `${part:0.75,20}` is 15
+    "initial": _initial,
+    "changes": _changes,
+    "components": _components,
+}
+
+
 def register() -> None:
     """Make the schemas known to Hydra, as `schema` and `bandit_schema`, and what `${...}` may say."""
-    _register_resolvers()
+    for name, says in SAYS.items():
+        OmegaConf.register_new_resolver(name, says, replace=True)
     ConfigStore.instance().store(name="schema", node=run_schema())
     ConfigStore.instance().store(name="bandit_schema", node=bandit_schema())

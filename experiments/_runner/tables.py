@@ -10,6 +10,8 @@ Writer = Callable[[Sequence[str], Iterable[Sequence[object]]], str]  # `table` o
 
 def mean_sd(values: Sequence[float], digits: int) -> str:
     """Mean and standard deviation (n - 1) over seeds, `1.83 ± 0.05`; a single value shows no spread."""
+    if not values:
+        return "-"
     mean = f"{np.mean(values):.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
 

@@ -64,7 +64,7 @@ def errors_table(record: Record, write: Writer = table, more: bool = False) -> s
             given = ["-" if number is None else f"{number:.2f}" for number in numbers]
             of_mean = [] if "point" in row else errors(record, name, width, key="error_mean_weights")
             each = (errors(record, name, width), of_mean, errors(record, name, width, "validation"))
-            ours = [mean_sd(values, 2) if values else "-" for values in each]
+            ours = [mean_sd(values, 2) for values in each]
             lines.append([row.title, width, *given, *ours, *(_end(record, name, width) if more else ())])
     if more:
         for other in DECLARED.published:

@@ -10,6 +10,10 @@ PRESETS = ("reduced", "ghia", "rahmanto")
 PI, WIDE, NARROW = (0.25, 0.5, 0.75), (0, 1, 2), (6, 7, 8)  # -log sigma1, -log sigma2: the paper's grid
 RATES, SAMPLES = (1e-3, 1e-4, 1e-5), (1, 2, 3, 5)  # Ghia's
 PAPERS_SAMPLES = (1, 2, 5, 10)
+GHIAS_START = [
+    "guide.init_loc={_target_: experiments.reproductions.controls.LogSizeNormal, _partial_: false}",
+    "guide.init_rho=-4.5",
+]
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,7 @@ def points(preset: str, quick: bool = False) -> tuple[list[Point], list[str]]:
             "model.hidden=[1200,1200]",
             "epochs=10",
             "schedule=constant",
-            "guide.init_loc={_target_: experiments.reproductions.controls.LogSizeNormal, _partial_: false}",
-            "guide.init_rho=-4.5",
+            *GHIAS_START,
         ]
     of_rahmanto = ["model.hidden=[800,800]", "schedule=exponential", "schedule.gamma=0.95", "epochs=300"]
     return [replace(point, samples=5) for point in priors], of_rahmanto

@@ -18,11 +18,9 @@ from experiments._runner.fit_points import Fitted, Result, fit_points
 from experiments._runner.study import NoSettings, Study
 from experiments._runner.tables import Writer, table
 from experiments.reproductions.controls import shares_of_powers
+from experiments.reproductions.grid_points import GHIAS_START
 
-START = [
-    "kl=geometric", "epochs=1", "guide.init_rho=-4.5",
-    "guide.init_loc={_target_: experiments.reproductions.controls.LogSizeNormal, _partial_: false}",
-]  # fmt: skip
+START = ["kl=geometric", "epochs=1", *GHIAS_START]
 UNDERFLOWS = "prior._target_=experiments.reproductions.controls.LogOfSum"
 WAYS = {
     "log-sum-exp, SGD": ["optim=sgd", "optim.lr=1e-3"],

@@ -129,8 +129,3 @@ def first_run(record: Record) -> str:
     said = f"in a fresh clone `{first}` took {seconds:.0f} s, set-up included"
     said += "".join(f", then `{command}` {seconds:.0f} s" for command, seconds in others)
     return f"{said}, on {record['machine']}, {record['date']}."
-
-
-def example(record: Record) -> str:
-    """What the README's first example printed in that clone."""
-    return record["example"]

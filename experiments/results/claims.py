@@ -81,18 +81,12 @@ def widths_of_weights(record: Record) -> Found:
 
 def pruning_costs(share: float, paper: float, record: Record) -> Found:
     """What removing a share costs the mean weights, in points."""
-    costs = cost_of(share, record)
-    whole = fmean(one["rows"][0]["snr"]["mean"] for one in record["each"])
+    each = [{row["removed"]: row["snr"]["mean"] for row in one["rows"]} for one in record["each"]]
+    whole, costs = fmean(errors[0.0] for errors in each), [errors[share] - errors[0.0] for errors in each]
     kind = f"{seeds(len(costs))}, {record['weights']:,} weights, {record['epochs']} epochs"
     return f"{estimate(costs, 2, sign=True)} points, from {whole:.2f} %; {kind}", verdict(
         [paper - cost for cost in costs]
     )
-
-
-def cost_of(share: float, record: Record) -> list[float]:
-    """Error of the mean weights without that share less the error with all, by seed."""
-    rows = ({row["removed"]: row["snr"]["mean"] for row in one["rows"]} for one in record["each"])
-    return [errors[share] - errors[0.0] for errors in rows]
 
 
 def humps(record: Record) -> Found:

@@ -20,6 +20,12 @@ from experiments.studies import own_tables as own_tables_study
 from experiments.tutorial import mnist_report, toy_regression, worked_example
 
 LONG = (1000, 5000, 20_000)
+EARLY = {"eaten in the first 50": "eaten in the first 50"}
+LATE = {
+    "expected in the last fifth": "in the last fifth",
+    "poisonous eaten in the last fifth": "poisonous eaten in it",
+    "edible left in the last fifth": "edible left in it",
+}
 SHOWDOWNS = ("showdown", "showdown_chosen", "showdown_tuned")
 BANDITS = ("bandit", "bandit_mixture", "bandit_noise", "bandit_falls", "bandit_forgets", "bandit_capacity")
 BOUNDS = ("bound_paths", "bound_ranks", "bound_ranks_wide", "bound_ranks_widths")
@@ -123,21 +129,6 @@ def agents(record: Record, steps: Sequence[int] | None, more: Mapping[str, str])
     return markdown([seeds, *(f"after {int(t):,}" for t in at), *more.values()], rows)
 
 
-def first_steps(record: Record) -> str:
-    """The regret at all steps that were recorded, and what was eaten early."""
-    return agents(record, None, {"eaten in the first 50": "eaten in the first 50"})
-
-
-def all_steps(record: Record) -> str:
-    """The regret on the way and at the end, and what the last fifth of it was."""
-    late = {
-        "expected in the last fifth": "in the last fifth",
-        "poisonous eaten in the last fifth": "poisonous eaten in it",
-        "edible left in the last fifth": "edible left in it",
-    }
-    return agents(record, LONG, late)
-
-
 def ledger(record: Record) -> str:
     """Where the KL goes, layer by layer."""
     rows = [
@@ -224,8 +215,8 @@ TABLES: dict[str, Text] = {
     "underflow": of("underflow", headed(as_markdown(underflow.report)), NONE),
     "training_choices": of("training_choices", headed(as_markdown(training_choices.report)), NONE),
     "posterior_checks": of("posterior_checks", headed(as_printed(posterior_checks.report)), NONE),
-    **{name: of(name, headed(all_steps), NONE) for name in BANDITS},
-    "bandit_short": of("bandit_short", headed(first_steps), NONE),
+    **{name: of(name, headed(partial(agents, steps=LONG, more=LATE)), NONE) for name in BANDITS},
+    "bandit_short": of("bandit_short", headed(partial(agents, steps=None, more=EARLY)), NONE),
     **{name: of(name, headed(showdown), NONE) for name in SHOWDOWNS},
     "ledger": of("kl_ledger", headed(ledger), NONE),
     "bound.cells": of("bound_mnist", bound_found.cells, NONE),
@@ -236,7 +227,7 @@ TABLES: dict[str, Text] = {
     "first_run": of("first_run", bench.first_run, "nothing."),
     "table1.gpu": of("table1_full", on_gpu, "nothing."),
     "table1.side_by_side": of("table1_full", side_by_side, NONE),
-    "first_run.example": of("first_run", as_printed(bench.example), ""),
+    "first_run.example": of("first_run", as_printed(lambda record: record["example"]), ""),
     "uci": own_tables.uci,
     "own_tables": of("own_tables", own_tables.scores, NONE),
     "own_tables.methods": of("own_tables", headed(as_markdown(own_tables_study.report)), NONE),

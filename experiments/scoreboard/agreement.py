@@ -249,12 +249,12 @@ def report(record: Result) -> str:
                  "-" if row["seconds"] is None else f"{row['seconds']:.0f}"]
             )  # fmt: skip
         head = ["method", *(f"sd at {x}" for x in at), f"within {FACTOR:g}", "sd ratio", "total variation"]
-        parts += [name, table([*head, "seconds"], lines), *yardstick_words(rows)]
+        parts += [name, table([*head, "seconds"], lines), yardstick_words(rows)]
         parts += notes(rows)
     return "\n\n".join(parts)
 
 
-def yardstick_words(rows: Sequence[Row]) -> list[str]:
+def yardstick_words(rows: Sequence[Row]) -> str:
     """How far the yardstick can be trusted."""
     row = rows_of(rows, method=YARDSTICK)[0]
     said = f"{YARDSTICK}: {row['chains']} chains, R-hat at most {row['r_hat']:.2f}"
@@ -262,4 +262,4 @@ def yardstick_words(rows: Sequence[Row]) -> list[str]:
     said += f"; total variation between its halves {row['total_variation']:.2f}"
     if "asymmetry" in row:
         said += f", between f(x) and f(-x) {row['asymmetry']:.2f}"
-    return [said]
+    return said

@@ -99,13 +99,8 @@ def markdown(records: Mapping[str, Result]) -> str:
     head = ["method", "better than the plain network", "in 95 % interval", "the same within gaps"]
     head += [f"spread on {', '.join(models).replace('_', ' ')}"] if functions else []
     head += ["Fashion-MNIST, AUROC"] if images else []
-    use = [
-        "method",
-        "how",
-        "take it for",
-        "time of a fit to a small table, as a multiple of the plain network's",
-    ]
-    return "\n\n".join([table(use, uses), table(head, worth)])
+    time = "time of a fit to a small table, as a multiple of the plain network's"
+    return "\n\n".join([table(["method", "how", "take it for", time], uses), table(head, worth)])
 
 
 def report(record: Result) -> str:

@@ -230,8 +230,8 @@ def report(record: Mapping[str, Any]) -> str:
         prior = row["prior"] + failures(len(row.get("stopped", ())))
         setting = [row["network"], prior, *(str(row.get(name) or "-") for name in lengths)]
         setting += [f"{row.get(name, USUAL[name]):g}" for name in axes]
-        each = ((row.get(f"{name}_each"), digits) for name, (_, digits) in shown.items())
-        return [*setting, *(mean_sd(values, digits) if values else "-" for values, digits in each)]
+        each = (mean_sd(row.get(f"{name}_each", ()), digits) for name, (_, digits) in shown.items())
+        return [*setting, *each]
 
     head = ["network", "prior", *lengths, *(HEADS[name] for name in axes)]
     head += [title for title, _ in shown.values()]

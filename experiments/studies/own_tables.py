@@ -216,7 +216,7 @@ def _methods(name: str, found: Mapping[str, Sequence[Mapping[str, Any]]], write:
     rows = []
     for method in sorted(means, key=lambda method: -np.mean(means[method])):
         covered = [s["coverage"] for s in found[method] if s["coverage"] is not None]
-        rows.append([method, mean_sd(means[method], 4), mean_sd(covered, 3) if covered else "-"])
+        rows.append([method, mean_sd(means[method], 4), mean_sd(covered, 3)])
     rows += [[method, f"{score:.2f} (published)", "-"] for method, score in PUBLISHED.get(name, {}).items()]
     return write([name, "log-likelihood per test row", "in 95 % interval"], rows)
 

@@ -157,8 +157,7 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
         without = [{"method": title, **one} for one in found[name] if reason(one)]
         titles[name] = title + failures(len(without))
         failed += without
-        each = {key: values(found[name], key) for key in shown}
-        cells = [mean_sd(own, SHOWN[key][1]) if own else "-" for key, own in each.items()]
+        cells = [mean_sd(values(found[name], key), SHOWN[key][1]) for key in shown]
         lines.append([titles[name], *cells, _ahead(found, name)])
     head = ["recipe", *(SHOWN[key][0] for key in shown), "test error less the centre's, paired"]
     words = [write(head, lines), of_seeds(record["seeds"])]
