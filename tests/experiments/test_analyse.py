@@ -9,6 +9,7 @@ import yaml
 from torch import nn
 
 from experiments import analyse
+from pyrobbb import moments
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.data.columns import Columns, Numeric
@@ -65,6 +66,7 @@ def test_a_function_of_one_input_is_drawn_where_y_has_a_mean(
 def test_latent_scales_are_in_the_file_and_in_the_figure_of_the_kl(tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(analyse.draw, "save", lambda figure, path: drawn.update({path.stem: figure}))
+    monkeypatch.setattr(moments, "DRAWS", 10)
     data = from_arrays(X, X, task="regression", test=(X, X))
     model = BayesianNetwork(nn.Linear(1, 1), ARD(), Normal(scale=0.1), len(X))
     guide = NonCentredNormal(model)

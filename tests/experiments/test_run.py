@@ -27,7 +27,7 @@ from experiments._runner.folder import CLAIMING, claim, differences
 from experiments._runner.own_parts import own_content
 from experiments._runner.reopen import reopen
 from paths import ROOT
-from pyrobbb import likelihoods, priors
+from pyrobbb import likelihoods, moments, priors
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.files import locked
 from pyrobbb._support.settings import flat
@@ -195,6 +195,7 @@ def test_a_point_estimate_is_summed_up_as_other_runs_are(tmp_path, capsys):
 def test_every_component_runs_for_two_epochs(words, tmp_path, monkeypatch):
     again = []  # a second ledger of the KL, whose draws take as long as the first one's
     monkeypatch.setattr(layer_summary, "kl_ledger", lambda *given, **options: again.append(given))
+    monkeypatch.setattr(moments, "DRAWS", 10)  # for the guides whose moments are those of draws
     overrides = [o for o in TINY if not ("model=linear" in words and o.startswith("model."))]
     result = build(config(*overrides, *words.split())).execute(tmp_path)
     found = (
@@ -347,8 +348,9 @@ def test_of_two_runs_that_begin_at_once_the_second_leaves_the_folder_to_the_firs
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", ".lock"}
 
 
-def test_of_two_processes_one_draws_and_both_say_what_was_found(tmp_path, capsys):
+def test_of_two_processes_one_draws_and_both_say_what_was_found(tmp_path, capsys, monkeypatch):
     """A second start removed the half-written figures of the first, which then failed."""
+    monkeypatch.setattr(analyse.draw, "save", lambda figure, path: path.touch())  # which takes longest
     config_ = config(*TINY, f"folder={tmp_path}", "figures=true")
     run_module.execute(config_, quiet=True)
     (tmp_path / "figures" / "weights.png").unlink()

@@ -103,6 +103,8 @@ def test_the_choice_is_made_again_from_an_earlier_record(tmp_path):
     with pytest.raises(ConfigError, match="priors: part=choice takes those of the earlier record"):
         paper_regression.main(["part=choice", "priors=[gaussian]", f"folder={tmp_path}"])
     record = json.loads((ROOT / "docs" / "records" / "regression.json").read_text())
+    for name in ("mixture", "wide_mixture"):  # a thousand draws of these take longest
+        del record["bayesian"][name], record["held-out log score"][name]
     earlier = {**record, "chosen": record["nuts"]["prior"], "nuts": {**record["nuts"]}}
     earlier.pop("prior predictive")
     earlier["nuts"].pop("prior")
@@ -113,6 +115,6 @@ def test_the_choice_is_made_again_from_an_earlier_record(tmp_path):
     )
     assert found["chosen"] == record["chosen"]
     assert found["prior predictive"]["IQR"] == {
-        name: pytest.approx(each, rel=1e-3) for name, each in record["prior predictive"]["IQR"].items()
+        name: pytest.approx(record["prior predictive"]["IQR"][name], rel=1e-3) for name in record["bayesian"]
     }
     assert json.loads((tmp_path / "record.json").read_text())["chosen"] == found["chosen"]
