@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments._runner.tables import estimate, interval, markdown, seeds, table, verdict
+from experiments._runner.tables import estimate, interval, markdown, mean_sd, seeds, table, verdict
 
 
 def test_table_aligns():
@@ -11,6 +11,10 @@ def test_table_aligns():
 
 def test_a_bar_within_a_cell_is_no_border():
     assert markdown(["a"], [["P(D|w)"]]) == "| a |\n| --- |\n| P(D\\|w) |"
+
+
+def test_a_spread_is_of_several_values():
+    assert [mean_sd(values, 1) for values in ([], [1.0], [1.0, 3.0])] == ["-", "1.0", "2.0 ± 1.4"]
 
 
 def test_intervals_are_students():
