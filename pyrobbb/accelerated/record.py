@@ -2,13 +2,15 @@
 
 import random
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.distributions import Distribution
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
@@ -62,7 +64,7 @@ def _traced(program: Program, inputs: Sequence[Tensor], rules: Rules) -> GraphMo
 
     before = _other_generators()
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), _values_unchecked(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's deprecations of its own functions
             trace = make_fx(
                 plainly, decomposition_table=rules, tracing_mode="fake", _allow_non_fake_inputs=True
@@ -76,6 +78,17 @@ def _traced(program: Program, inputs: Sequence[Tensor], rules: Rules) -> GraphMo
     if _other_generators() != before:
         raise CannotRecordError("it draws from Python's or numpy's generator, and would repeat the number")
     return graph
+
+
+@contextmanager
+def _values_unchecked() -> Iterator[None]:
+    """Without a distribution's check of values: one that was expanded keeps it where validation is off."""
+    check = Distribution._validate_sample
+    Distribution._validate_sample = lambda *_: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Distribution._validate_sample = check  # type: ignore[method-assign]
 
 
 def _other_generators() -> tuple[Any, ...]:

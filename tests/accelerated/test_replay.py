@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor, nn
@@ -130,6 +131,17 @@ def test_a_network_that_indexes_is_recorded(first: bool) -> None:
     step = case.step(steps=MANY)
     assert step.recorded
     case.assert_close(step)
+
+
+def test_a_distribution_that_was_expanded_elsewhere_is_recorded() -> None:
+    """`expand` writes torch's default of that moment, to check values, onto what it returns."""
+    law = dist.HalfNormal(1.0).expand([2]).to_event(1)
+    assert law.base_dist._validate_args
+    one, other = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 0.5])
+    replayed = replay(law.log_prob, [one])
+    torch.testing.assert_close(replayed(other), law.log_prob(other))
+    with pytest.raises(ValueError, match="support"):
+        law.log_prob(-one)  # as before
 
 
 def test_what_looks_at_a_value_is_not_recorded() -> None:
