@@ -49,8 +49,8 @@ class Likelihood(Named):
     prediction: ClassVar[type[Prediction]] = ValuePrediction
     draws_together: ClassVar[bool] = False  # whether it depends on all of a step's draws at once
 
-    def __init__(self) -> None:
-        super().__init__("likelihood")
+    def __init__(self, name: str = "likelihood") -> None:
+        super().__init__(name)
 
     def width(self, outputs: int) -> int:
         """Width of the network's last layer for `outputs` classes or regression targets."""

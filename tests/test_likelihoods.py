@@ -12,8 +12,9 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer.autoguide import AutoNormal
+from pyro.nn import PyroModule
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine_fakes import network, normal
 from pyrobbb import Posterior, fit, likelihoods, priors
@@ -198,6 +199,33 @@ def test_likelihoods_that_are_called_by_themselves_keep_their_own_scales() -> No
         again.scale_unconstrained.fill_(0.0)
         scales = [float(each(torch.zeros(1, 1)).base_dist.scale) for each in (one, other, again)]
     assert scales == pytest.approx([2.0, 3.0, softplus(0.0)])
+
+
+@pytest.mark.parametrize("part", ["", "model", "model.likelihood"])
+def test_a_copy_of_a_part_keeps_its_own_scale(part: str) -> None:
+    class Whole(PyroModule):
+        def __init__(self) -> None:
+            super().__init__("whole")
+            likelihood = likelihoods.Normal(2.0, learn_scale=True)
+            self.model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihood, 1)
+
+    def likelihood(whole: nn.Module) -> nn.Module:
+        return next(each for each in whole.modules() if isinstance(each, likelihoods.Likelihood))
+
+    with pyro.get_param_store().scope(), torch.no_grad():
+        one = Whole().get_submodule(part)
+        other = deepcopy(one)
+        likelihood(other).scale_unconstrained.fill_(0.0)
+        scales = [float(likelihood(each)(torch.zeros(1, 1)).base_dist.scale) for each in (one, other)]
+    assert scales == pytest.approx([2.0, softplus(0.0)])
+
+
+def test_a_likelihood_of_ones_own_may_give_a_name_as_pyro_s_modules_do() -> None:
+    class Own(likelihoods.Likelihood):
+        def __init__(self) -> None:
+            super().__init__("own")
+
+    assert Own()._pyro_name.startswith("own_")
 
 
 def test_the_scale_follows_the_outputs_precision() -> None:

@@ -93,8 +93,6 @@ def mixed_seed(seed: int, *numbers: int) -> int:
 class Named(PyroModule):
     """A Pyro module with a name that is unique in this process, also as a deep copy or out of a pickle.
 
-    As a part of another module it is named by that.
-
     Pyro's parameter store is global and keyed by name: two modules of one name would share parameters,
     the second starting from the first's trained values.
     """
@@ -104,13 +102,11 @@ class Named(PyroModule):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        before = self._pyro_name
-        if "." in before:  # a part of another, which names it
-            return
-        now = _unique(before.rpartition("_")[0] or before)
-        for part in self.modules():
+        kind = self._pyro_name.rpartition(".")[2]  # without that of a module it was a part of
+        now = _unique(kind.rpartition("_")[0] or kind)
+        for name, part in self.named_modules(prefix=now):
             if isinstance(part, PyroModule):
-                part._pyro_name = now + part._pyro_name.removeprefix(before)
+                part._pyro_name = name
 
 
 def _unique(kind: str) -> str:
