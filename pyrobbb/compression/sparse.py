@@ -1,8 +1,10 @@
 """A network with fixed weights, most of them 0: on disk without the zeros, and predicting without them."""
 
 import warnings
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -121,7 +123,9 @@ def load_sparse(path: Path | str) -> dict[str, Tensor]:
         ValueError: The file is none of these.
     """
     state = {}
-    with np.load(path, allow_pickle=False) as file:
+    with Path(path).open("rb") as opened:
+        zipped = is_zipfile(opened)
+    with np.load(path, allow_pickle=False) if zipped else nullcontext({}) as file:
         if "format" not in file or file["format"] != FORMAT:
             raise ValueError(f"{path} was not written by save_sparse, or by another version of it")
         for key in file.files:
