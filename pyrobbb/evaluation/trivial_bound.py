@@ -233,7 +233,7 @@ class _Search:
             self.at_once = True
             try:
                 both = self._units(name, own)
-            except (RuntimeError, ValueError):  # a user's prior for one draw
+            except Exception:  # of any kind: a user's prior for one draw
                 return False
             if both.shape != each.shape or not torch.allclose(both, each):
                 return False
@@ -244,10 +244,14 @@ class _Search:
 
         Else functions that resemble y by chance, as some of a few do, would let the input in.
         """
-        self.paired = {
-            name: torch.cat([one, -one if name in names else one]) for name, one in self.noise.items()
-        }
-        return self._weights(q, self.paired)
+        draws: Weights = {}
+        self.paired: Weights = {}
+        for name, one in self.noise.items():
+            paired = torch.cat([one, -one if name in names else one])
+            draws[name] = self.sites[name].at(q[name], paired)
+            if name in names:  # of the others, which may be large, no noise is needed again
+                self.paired[name] = paired
+        return draws
 
     def _each_nll(self, outputs: Tensor, y: Tensor, counts: Tensor | None) -> Tensor:
         """NLL in nats per datum of each draw's outputs; the output of a single row serves for every row."""
@@ -391,7 +395,8 @@ class _Search:
         kl, few = self._kl(q), self.few
         least = 2 * self.pairs
         most = max(least, min(MOST, WEIGHTS // self.size))
-        room = least * max(1, TARGETS // self.numbers)  # draws at a time
+        room = least * max(1, TARGETS // self.numbers)  # draws at a time, of few weights
+        room = min(room, max(1, WEIGHTS // self.size))
         found: list[float] = []
         while missing := _missing(found, least, most):
             draws = self._weights(q, self._noise(min(missing, room)))

@@ -218,6 +218,31 @@ def test_a_bias_moves_with_its_scale_whatever_the_shape_of_its_site():
     assert found[0] == pytest.approx(found[1], rel=0.05)
 
 
+class OfGroups(priors.Prior):
+    """A scale for each of three groups of inputs, for one draw of them or for several."""
+
+    def __init__(self, several: bool) -> None:
+        self.several = several
+
+    def distribution(self, name: str, parameter: torch.Tensor) -> dist.TorchDistribution:
+        tau = pyro.sample("tau", dist.Normal(torch.zeros(3), 1.0).to_event(1)).exp()
+        groups = torch.tensor([0, 1, 2, 2])
+        scale = tau[..., None, groups] if self.several else tau[groups]  # IndexError for two draws
+        return priors.elementwise(dist.Normal(0.0, scale), parameter)
+
+
+def test_a_prior_for_one_draw_at_a_time_costs_what_it_does_for_several():
+    x, y = normal(60, 4), normal(60, 1, seed=1)
+    found = [
+        trivial_free_energy(
+            BayesianNetwork(nn.Linear(4, 1, bias=False), OfGroups(several), likelihoods.Normal(1.0), 60),
+            Split(x, y),
+        )
+        for several in (False, True)
+    ]
+    assert found[0] == pytest.approx(found[1], rel=0.1)
+
+
 @pytest.mark.parametrize("prior", [priors.ARD(), priors.Horseshoe(), priors.GroupHorseshoe()])
 def test_hierarchical_priors_cost_little_more_than_the_labels_entropy(prior):
     """Unless the gate's scale is lowered the horseshoes' long tails raise F, at 2x400 up to 12 times."""
