@@ -108,13 +108,22 @@ def _sites(
 ) -> tuple[list[str], list[str]]:
     """The parameters with a prior, and the sites that the prior samples itself."""
     sites = []
-    with isolated(), poutine.block(), poutine.trace() as seen:
+    device = network.get_parameter(names[0]).device
+    with isolated(device=device), poutine.block(), poutine.trace() as seen:
         for name in names:
             parameter = network.get_parameter(name).detach()
-            distribution = prior.for_module(name, parameter, owner_of(network, name)[0])
-            if distribution is None:
-                continue
-            check_prior(name, distribution, parameter)
+            try:
+                distribution = prior.for_module(name, parameter, owner_of(network, name)[0])
+                if distribution is None:
+                    continue
+                check_prior(name, distribution, parameter)
+            except NotImplementedError as error:
+                if "not implemented for" not in str(error):  # by torch in this precision
+                    raise
+                raise ValueError(
+                    f"the prior of {name!r} cannot be drawn in {parameter.dtype} ({error}): fit in "
+                    f"float32, and convert the posterior's model and guide afterwards"
+                ) from error
             one = univariate(distribution)
             scale, values = getattr(one, "scale", None), vars(one).values()
             if isinstance(scale, Tensor) and not bool((scale > 0).all()):

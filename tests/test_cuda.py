@@ -194,6 +194,13 @@ class InterruptsLate(Silent):
             signal.raise_signal(signal.SIGINT)
 
 
+def test_a_model_is_made_without_a_draw_from_the_device() -> None:
+    before = torch.cuda.get_rng_state()
+    for network, prior in ((nn.Linear(4, 2), priors.Horseshoe()), (nn.Linear(4, 2).half(), priors.Normal())):
+        BayesianNetwork(network.to(DEVICE), prior, likelihoods.Normal(0.5), N)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
 def test_the_sum_over_processes_is_part_of_the_graph(group: None) -> None:
     """NCCL sums over its one process, which takes itself for the first of two."""
     made = [Made() for _ in range(2)]

@@ -71,11 +71,11 @@ def test_laws_that_are_no_prior_of_a_weight(law: dist.TorchDistribution, reason:
             BayesianNetwork(torch.nn.Linear(2, 1), prior, likelihoods.Normal(0.1), 3)
 
 
-@pytest.mark.parametrize("prior", [priors.StudentT(), priors.IID(dist.Gamma(2.0, 1.0))])
+@pytest.mark.parametrize("prior", [priors.StudentT(), priors.IID(dist.Gamma(2.0, 1.0)), priors.ARD()])
 def test_a_prior_that_torch_does_not_draw_in_half_precision(prior: priors.Prior) -> None:
     network = torch.nn.Linear(2, 1).bfloat16()
     with pytest.raises(
-        ValueError, match=r"cannot be the prior of 'weight': .*torch\.bfloat16; fit in float32"
+        ValueError, match=r"prior of 'weight' cannot be drawn in torch\.bfloat16 \(.*\): fit in float32"
     ):
         BayesianNetwork(network, prior, likelihoods.Normal(0.1), 3)
     BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.1), 3)
