@@ -30,7 +30,8 @@ __all__ = ["BayesianNetwork", "Weights", "network_with"]
 
 MIXED_UP = (
     "the prior cannot take several draws of its latents at once: in its distribution(name, parameter) write "
-    "priors.beside(self.NAME, parameter), which keeps draws apart from a weight's rows"
+    "priors.beside(self.NAME, parameter), which keeps draws apart from a weight's rows; of a vector of "
+    "scales, one for each group of inputs, self.NAME[..., None, groups]"
 )
 
 
@@ -278,7 +279,7 @@ class BayesianNetwork(FunctionalNetwork):
             try:
                 with poutine.trace() as seen, pyro.plate("draws", many, dim=-2):  # where Pyro puts particles
                     self.sample_weights()
-            except RuntimeError as error:  # torch cannot broadcast them
+            except Exception as error:  # torch cannot broadcast or index them
                 raise ValueError(MIXED_UP) from error
         if any(seen.trace.nodes[name]["fn"].batch_shape != (many, 1) for name in self.sites):
             raise ValueError(MIXED_UP)

@@ -112,6 +112,26 @@ def test_draws_of_a_scale_are_not_taken_for_a_weights_rows(
         torch.testing.assert_close(apart, one_by_one)
 
 
+class OfGroups(priors.Prior):
+    """A scale for each of three groups of inputs."""
+
+    def __init__(self, several: bool) -> None:
+        self.several = several
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        tau, groups = pyro.sample("tau", dist.HalfNormal(torch.ones(3)).to_event(1)), [0, 1, 2, 2]
+        scale = tau[..., None, groups] if self.several else tau[groups]  # IndexError for two draws
+        return priors.elementwise(dist.Normal(0.0, scale), parameter)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_vector_of_scales_is_taken_for_one_draw_or_for_several(several: bool) -> None:
+    case = Case(OfGroups(several), "normal", AutoNormal, network=LINE(4, 3))
+    assert isinstance(case.step(samples=2, steps=10_000), ProgramStep) == several
+    with nullcontext() if several else pytest.raises(ValueError, match=MIXED_UP):
+        case.reference(2, vectorize=True)
+
+
 def among(prior: priors.Prior) -> priors.Prior:
     return priors.PerParameter(default=prior, where={"*.bias": priors.Normal()})
 
