@@ -42,14 +42,16 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(whole: bool, samples: int = 1, optim: Any = ADAM, small: bool = False) -> tuple[Any, Split]:
     """Two families of priors, one with vectors; point parameters; a rate of its own for rho. Or one layer."""
     with isolated(1):
-        network = nn.Sequential(nn.Linear(4, 50), nn.Tanh(), nn.Linear(50, 30), nn.ReLU(), nn.Linear(30, 2))
+        network = nn.Sequential(nn.Linear(4, 50), nn.Tanh(), nn.Linear(50, 30), nn.Tanh(), nn.Linear(30, 2))
         own = {"0.bias": priors.Deterministic(), "2.weight": priors.FanInNormal(), "2.bias": priors.Normal()}
         prior: priors.Prior = priors.PerParameter(default=priors.ScaleMixture(), where=own)
         if small:
             network, prior = nn.Sequential(nn.Linear(4, 2)), priors.Normal()
-        model = BayesianNetwork(network, prior, likelihoods.Normal(0.5, learn_scale=True), 30)
+        # the mixture's narrow component enlarges rounding too much for single precision, ReLU for any
+        dtype = torch.float32 if small else torch.float64
+        model = BayesianNetwork(network.to(dtype), prior, likelihoods.Normal(0.5, learn_scale=True), 30)
         guide = MeanFieldNormal(model, init_rho=-2.0)
-        rows = Split(torch.randn(B, 4), torch.randn(B, 2))
+        rows = Split(torch.randn(B, 4, dtype=dtype), torch.randn(B, 2, dtype=dtype))
         guide(rows.x, rows.y)
         groups: list[dict[str, Any]] = [
             {"params": [guide.loc, *model.parameters()]},
@@ -71,8 +73,8 @@ def state(step: Any) -> list[Tensor]:
 
 
 def agree(one: list[Tensor], other: list[Tensor]) -> None:
-    for a, b in zip(one, other, strict=True):  # Adam enlarges the rounding of small gradients, to 1.4e-4
-        assert float((a - b).norm()) <= 1e-3 * float(b.norm()) + 1e-6
+    for a, b in zip(one, other, strict=True):
+        assert float((a - b).norm()) <= 1e-4 * float(b.norm()) + 1e-6
 
 
 @pytest.mark.parametrize("optim", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
