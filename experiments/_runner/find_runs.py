@@ -168,9 +168,9 @@ def varied(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def shown(keys: Sequence[str], configs: Sequence[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """Each key with the names of its components, if it has any, as they are shown.
+    """Each key, and how the names of its components are shown, if it has any.
 
-    They are shown without their modules, but those of one name in two modules.
+    That is without the module, unless another module has a component of that name.
     """
     found = {}
     for key in keys:

@@ -9,7 +9,7 @@ Writer = Callable[[Sequence[str], Iterable[Sequence[object]]], str]  # `table` o
 
 
 def mean_sd(values: Sequence[float], digits: int) -> str:
-    """Mean and standard deviation (n - 1) over seeds, `1.83 ± 0.05`; a single value shows no spread."""
+    """Mean and standard deviation (n - 1) over seeds, `1.83 ± 0.05`; one shows no spread, none is `-`."""
     if not values:
         return "-"
     mean = f"{np.mean(values):.{digits}f}"

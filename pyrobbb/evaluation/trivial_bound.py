@@ -212,27 +212,25 @@ class _Search:
         """The weights; those of a random scale are in units of it, which stays with the draws."""
         for name, latents in self.scales.items():
             if _unit(name) not in draws:
-                draws[_unit(name)] = self._units(name, {latent: draws[latent] for latent in latents})
+                own = {latent: draws[latent] for latent in latents}
+                draws[_unit(name)] = self._units(name, own, self.at_once)
         weights = {name: draws[name] for name in self.model.sites}
         return weights | {name: weights[name] * draws[_unit(name)] for name in self.scales}
 
-    def _units(self, name: str, latents: Weights) -> Tensor:
+    def _units(self, name: str, latents: Weights, at_once: bool) -> Tensor:
         """The random scale of each weight `name`: of all draws at once, or of one after another."""
-        if self.at_once:
+        if at_once:
             return units_of(self.model, latents, [name])[name]
         each = (dict(zip(latents, values, strict=True)) for values in zip(*latents.values(), strict=True))
         return torch.stack([units_of(self.model, draw, [name])[name] for draw in each])
 
     def _follows_draws(self) -> bool:
         """Whether the prior gives the scales of two draws at once that it gives one after another."""
-        two = self._noise(2)
         for name, latents in self.scales.items():
-            own = {latent: two[latent] for latent in latents}
-            self.at_once = False
-            each = self._units(name, own)
-            self.at_once = True
+            own = {latent: torch.stack([self.sites[latent].like + k for k in (0, 1)]) for latent in latents}
+            each = self._units(name, own, at_once=False)
             try:
-                both = self._units(name, own)
+                both = self._units(name, own, at_once=True)
             except Exception:  # of any kind: a user's prior for one draw
                 return False
             if both.shape != each.shape or not torch.allclose(both, each):
@@ -395,8 +393,8 @@ class _Search:
         kl, few = self._kl(q), self.few
         least = 2 * self.pairs
         most = max(least, min(MOST, WEIGHTS // self.size))
-        room = least * max(1, TARGETS // self.numbers)  # draws at a time, of few weights
-        room = min(room, max(1, WEIGHTS // self.size))
+        fitting = least * max(1, TARGETS // self.numbers), WEIGHTS // self.size  # outputs, and weights
+        room = max(1, min(fitting))  # draws at a time
         found: list[float] = []
         while missing := _missing(found, least, most):
             draws = self._weights(q, self._noise(min(missing, room)))
