@@ -42,7 +42,7 @@ def verdict(differences: Sequence[float]) -> str:
     if len(differences) < 2:
         return seeds(1)
     _, low, high = interval(differences)
-    return "holds" if low > 0 else "does not" if high < 0 else "undecided"
+    return "holds" if low > 0 else "does not hold" if high < 0 else "undecided"
 
 
 def of_seeds(seeds: Iterable[int]) -> str:

@@ -1,4 +1,4 @@
-"""What was aimed at where no claim of others leads to a page (`aims` of claims.yaml), and what was found."""
+"""Our own aims (`aims` of claims.yaml), and what was found."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -28,7 +28,10 @@ def default_error(record: Record) -> Found:
 def below_ignoring(record: Record) -> Found:
     """The free energy beside that of a posterior that ignores the inputs."""
     ours, trivial = record["free_energy"], record["trivial_free_energy"]
-    return f"{ours:.2f} and {trivial:.2f} nats per datum, one seed", "reached" if ours < trivial else "missed"
+    return (
+        f"{ours:.2f} against {trivial:.2f} nats per datum, one seed",
+        "reached" if ours < trivial else "missed",
+    )
 
 
 def short_code(energy: float, error: float, record: Record) -> Found:
@@ -168,14 +171,14 @@ def five_restarts(record: Record) -> Found:
     count = sum("test_error" in one for one in record["found"][name])
     error = record["restarts"][name]["test_error"]
     found = "reached" if error <= 1.25 else "missed" if count >= 5 else "not tried with five"
-    return f"{error:.2f} % by {count}", found
+    return f"{error:.2f} %, {count} restarts", found
 
 
 def late_regret(record: Record) -> Found:
     """The bandit's regret after all steps and in the last fifth, beside the most that they may be."""
     agent = record["agents"]["Bayes by Backprop"]
     end, late = list(agent["expected"].values())[-1], agent["expected in the last fifth"]
-    words = f"{estimate(end, 0)}, of it {estimate(late, 0)} in the last fifth; {seeds(len(late))}"
+    words = f"{estimate(end, 0)}, of which {estimate(late, 0)} in the last fifth; {seeds(len(late))}"
     return words, "reached" if fmean(end) < 7000 and fmean(late) < 800 else "missed"
 
 

@@ -26,20 +26,20 @@ def worth(records: Records, short: bool = False) -> str:
     errors = {name: f"{row['test_error']:.2f}" for name, row in alike.items()}
     F = {name: f"{row['free_energy']:.2f}" for name, row in alike.items()}
     said = (
-        f"Under the paper's mixture the bound cannot rank networks or priors: the default ends at "
+        f"Under the paper's mixture the bound cannot rank networks or priors: the default network ends at "
         f"{ours:.2f} nats per datum, above the {trivial:.2f} of ignoring the inputs. "
-        f"Under learned scales it is far lower ({F['learned']} where the mixture, trained alike at 2x400, "
-        f"has {F['mixture']}; {errors['learned']} and {errors['mixture']} % test error) and tells a network "
-        f"that is too small, but does not rank rates and widths reliably"
+        f"Under learned scales the bound is far lower ({F['learned']} nats against {F['mixture']} under the "
+        f"mixture, trained alike at 2x400; test errors {errors['learned']} and {errors['mixture']} %). It "
+        f"then shows when a network is too small, but does not rank rates and widths reliably"
     )
     if short:
         return f"{said}."
     return (
-        f"{said}: its rank correlations with the validation error are {', '.join(every)} in three studies, "
-        f"the first with ARD among its priors. What is learned is not paid for in it, and a low bound is not "
-        f"a low error: the default, whose rho moves slowly, has {usual:.2f} %. Under hierarchical priors the "
-        f"bound pays for every scale, and ends higher than under learned ones ({F['group_horseshoe']} and "
-        f"{F['ard']})."
+        f"{said}: in three studies, the first with ARD among its priors, its rank correlation with the "
+        f"validation error is {', '.join(every[:-1])} and {every[-1]}. It does not charge for learned "
+        f"scales, and a low bound is not a low error: the default network, whose rho moves slowly, has "
+        f"{usual:.2f} %. Hierarchical priors are charged for every scale, and end higher than learned "
+        f"scales ({F['group_horseshoe']} and {F['ard']})."
     )
 
 

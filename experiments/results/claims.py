@@ -41,7 +41,7 @@ def mixture(record: Record) -> Found:
     said = [verdict([paper[width] - e for e in errors]) for (_, width), errors in several.items()]
     each = [f"{v} at {said.count(v)}" if len({*said}) > 1 else v for v in dict.fromkeys(said)]
     alone = len(found) - len(several)
-    return words, ", ".join(each) + f", one seed of the other {alone}" * bool(alone)
+    return words, ", ".join(each) + f"; the other {alone} have one seed" * bool(alone)
 
 
 def ahead(worse: str, record: Record, width: int | None = None) -> Found:
@@ -63,7 +63,10 @@ def ahead(worse: str, record: Record, width: int | None = None) -> Found:
     every = [v if len(at) == 1 else f"at {widths} {v}" for v, widths in at.items()]
     same = len(set(counts)) == 1
     count = seeds(counts[0]) if same else f"{', '.join(map(str, counts))} seeds"
-    return f"{'; '.join(words)} points; {count}", f"{'; '.join(every)}, after {record['epochs']} epochs"
+    return (
+        f"lead in points; {'; '.join(words)}; {count}",
+        f"after {record['epochs']} epochs: {'; '.join(every)}",
+    )
 
 
 def widths_of_weights(record: Record) -> Found:
@@ -75,8 +78,10 @@ def widths_of_weights(record: Record) -> Found:
         return "-", NOT_RUN
     words = "; ".join(f"{name} {value:.3f}" for name, value in sd.items())
     every = [value > plain for value in bayes.values()]
-    found = "holds" if all(every) else f"under {sum(every)} of {len(every)}" if any(every) else "does not"
-    return f"sd, one seed, 2x{table1_report.shown_width(record)}, {record['epochs']} epochs: {words}", found
+    found = (
+        "holds" if all(every) else f"under {sum(every)} of {len(every)}" if any(every) else "does not hold"
+    )
+    return f"sd at 2x{table1_report.shown_width(record)}, {record['epochs']} epochs, one seed; {words}", found
 
 
 def pruning_costs(share: float, paper: float, record: Record) -> Found:
@@ -94,13 +99,13 @@ def humps(record: Record) -> Found:
     each = record["each"]
     two = [one for one in each if one["valley"] is not None]
     near = [one for one in two if abs(one["cut_75"] - one["valley"]) < 1]
-    words = f"{seeds(len(each))}: two modes in {len(two)}, the line in the valley in {len(near)}"
-    found = "holds" if len(near) == len(each) else "in part" if two else "does not"
+    words = f"two modes in {len(two)} of {seeds(len(each))}, the line in the valley in {len(near)}"
+    found = "holds" if len(near) == len(each) else "in part" if two else "does not hold"
     return f"{words}; {record['epochs']} epochs", found
 
 
 def widening(record: Record) -> Found:
-    """Fig. 5: the interquartile range diverges off the data; at least threefold at x = -0.3 and at 1.2."""
+    """Fig. 5: the interquartile range diverges off the data: at least three times at x = -0.3 and at 1.2."""
     met = {prior: sum(map(regression_report.wide, each)) for prior, each in record["bayesian"].items()}
     count_of = len(record["seeds"])
     words = "; ".join(
@@ -109,8 +114,8 @@ def widening(record: Record) -> Found:
     )
     every, none = (all(count == least for count in met.values()) for least in (count_of, 0))
     return (
-        f"at least threefold on both sides, of {seeds(count_of)}, under {words}",
-        "holds" if every else "does not" if none else "depends on the prior",
+        f"number of seeds, of {count_of}, with at least three times the range on both sides; {words}",
+        "holds" if every else "does not hold" if none else "depends on the prior",
     )
 
 
@@ -118,16 +123,16 @@ def plain_is_sure(record: Record) -> Found:
     """Fig. 5: the plain network's variance goes to zero off the data."""
     left, right = (estimate([one["ratio"][i] for one in record["plain"]], 1) for i in (0, 2))
     narrow = [max(one["ratio"][0], one["ratio"][2]) < 1 for one in record["plain"]]
-    words = f"{left} times at x = -0.3, {right} at 1.2; "
-    words += f"of {seeds(len(narrow))} {sum(narrow)} narrower on both sides"
-    return words, "holds" if all(narrow) else "in part" if any(narrow) else "does not"
+    words = f"{left} times its width on the data at x = -0.3, {right} times at 1.2; "
+    words += f"narrower on both sides in {sum(narrow)} of {seeds(len(narrow))}"
+    return words, "holds" if all(narrow) else "in part" if any(narrow) else "does not hold"
 
 
 def same_kl(record: Record) -> Found:
     """Section 3: a closed-form KL does neither better nor worse."""
     gap = closed_form.differences(record)
-    words = f"{estimate(gap, 3, sign=True)} points, {seeds(len(gap))}"
-    said = {"undecided": "no difference found", "holds": "does not"}
+    words = f"at drawn weights less in closed form; {estimate(gap, 3, sign=True)} points; {seeds(len(gap))}"
+    said = {"undecided": "no difference found", "holds": "does not hold"}
     return words, said.get(verdict(gap), verdict(gap))
 
 
@@ -145,7 +150,7 @@ def order_of_regret(record: Record) -> Found:
     each = [list(found.values())[-1] for found in ends.values()]
     gaps = [verdict([b - a for a, b in zip(*pair, strict=True)]) for pair in pairwise(each)]
     words = "; ".join(f"{name} {estimate(end, 0)}" for name, end in zip(ends, each, strict=True))
-    found = gaps[0] if len({*gaps}) == 1 else "in part" if "holds" in gaps else "does not"
+    found = gaps[0] if len({*gaps}) == 1 else "in part" if "holds" in gaps else "does not hold"
     return f"{words}; {seeds(len(each[0]))}", found
 
 
@@ -153,7 +158,7 @@ def regret(record: Record) -> Found:
     """Showdown: Bayes by Backprop's regret in percent of choosing at random."""
     each = record["agents"]["Bayes by Backprop"]["percent of uniform, realised"]
     below = verdict([26.9 - value for value in each])
-    said = {"holds": "lower than that run", "does not": "higher than that run"}
+    said = {"holds": "lower than that run", "does not hold": "higher than that run"}
     return f"{estimate(each, 1)} %, {seeds(len(each))}", said.get(below, below)
 
 
@@ -162,7 +167,7 @@ def nine_numbers(record: Record) -> Found:
     worst = worked_example.worst(record)
     return (
         f"largest difference {worst * 1e5:.1f} · 10⁻⁵ at eps = {record['noise']}",
-        "holds" if worst < 5e-5 else "does not",
+        "holds" if worst < 5e-5 else "does not hold",
     )
 
 
@@ -171,15 +176,13 @@ def tutorial_images(record: Record) -> Found:
     each = record["found"].values()
     accuracy = [one["scores"]["bnn_accuracy_5"] for one in each]
     entropy = [one["uncertainty"][NOISE]["printed"] for one in each]
-    words = (
-        f"{estimate(accuracy, 2)} % with five draws; {estimate(entropy, 2)} bits, computed as it was there"
-    )
+    words = f"{estimate(accuracy, 2)} % with five draws; {estimate(entropy, 2)} bits by its formula"
     if len(accuracy) == 1:
         return f"{words}; {seeds(1)}", seeds(1)
     reached = verdict([value - TUTORIAL["bnn_accuracy_5"] for value in accuracy]) == "holds"
     _, low, high = interval(entropy)
     same = low <= PRINTED_ENTROPY <= high
-    return f"{words}; {seeds(len(accuracy))}", {2: "holds", 1: "in part", 0: "does not"}[reached + same]
+    return f"{words}; {seeds(len(accuracy))}", {2: "holds", 1: "in part", 0: "does not hold"}[reached + same]
 
 
 def notebook_error(record: Record) -> Found:
@@ -187,7 +190,7 @@ def notebook_error(record: Record) -> Found:
     errors = {name: run["pruned"][0]["snr"]["mean"] for name, run in record["found"].items()}
     words = f"{errors['gluon_as_printed']:.2f} % as printed, {errors['gluon']:.2f} % corrected, one seed"
     near = abs(errors["gluon_as_printed"] - 2.25) <= 0.35
-    return words, "holds (within 0.35 points)" if near else "does not"
+    return words, "holds (within 0.35 points)" if near else "does not hold"
 
 
 def notebook_order(record: Record) -> Found:
@@ -195,11 +198,11 @@ def notebook_order(record: Record) -> Found:
     fit = record["found"]["gluon_as_printed"]
     low, high = fit["sigma"]
     apart = max(abs(row["snr"]["mean"] - row["magnitude"]["mean"]) for row in fit["pruned"])
-    words = f"sigma of the first layer from {low:.4f} to {high:.4f}"
+    words = f"sigma of the first layer is {low:.4f} to {high:.4f}"
     one = high < 1.1 * low
-    words += f": the two orders are {'' if one else 'not '}nearly one, "
-    words += f"and their errors at most {apart:.1f} points apart; one seed"
-    return words, "does not" if one else "not settled"
+    words += f": ordering by the ratio is {'' if one else 'not '}nearly ordering by magnitude; "
+    words += f"the errors are at most {apart:.1f} points apart; one seed"
+    return words, "does not hold" if one else "not settled"
 
 
 def not_finite(record: Record) -> Found:
@@ -207,7 +210,9 @@ def not_finite(record: Record) -> Found:
     lines = {name: record["found"][name] for name in GROUPS["shares"] if name in record["found"]}
     broken = [name for name, result in lines.items() if "stopped" in result]
     return f"{len(broken)} of {len(lines)} settings: {'; '.join(broken) or 'none'}; one seed", (
-        "only with both" if broken and all("2^-i, SGD" in name for name in broken) else "does not"
+        "only with both together"
+        if broken and all("2^-i, SGD" in name for name in broken)
+        else "does not hold"
     )
 
 
@@ -219,8 +224,8 @@ def underflows(record: Record) -> Found:
     ways = "; ".join(f"{way}: {sum(each)} of {len(each)} mixtures" for way, each in stopped.items())
     shares = record["shares"][-1]
     safe, naive = (sum(stopped[way]) for way in underflow.WAYS)
-    words = f"{ways}; shares in float32: {shares['nan']} of {shares['M']}; one seed"
-    return words, "reproduced by the density" if naive > safe else "not reproduced"
+    words = f"not finite; {ways}; NaN among the shares in float32: {shares['nan']} of {shares['M']}; one seed"
+    return words, "reproduced by the underflow" if naive > safe else "not reproduced"
 
 
 def twice(record: Record) -> Found:
@@ -228,15 +233,15 @@ def twice(record: Record) -> Found:
     ends = [record["found"][name]["validation_errors"] for name in ("softmax and pixels twice", CENTRE)]
     words = f"2x400, {len(ends[0])} epochs, one seed: {ends[0][-1]:.1f} % with its two faults"
     words += f", {ends[1][-1]:.1f} % without"
-    return words, "an effect of two faults" if ends[0][-1] > 2 * ends[1][-1] else "does not"
+    return words, "explained by two faults" if ends[0][-1] > 2 * ends[1][-1] else "does not hold"
 
 
 def with_its_faults(record: Record) -> Found:
     """Ghia's network as printed: the test error of one draw, beside the range of its own."""
     errors = [run["metrics"]["test"]["error"] for run in record["runs"]]
     epochs = record["runs"][0]["metrics"]["epochs"]
-    words = f"{epochs} epochs, its two faults: {estimate(errors, 2)} % of one draw; {seeds(len(errors))}"
-    return words, "as high" if all(8.7 <= error <= 11.6 for error in errors) else "another error"
+    words = f"{estimate(errors, 2)} % of one draw with its two faults, {epochs} epochs; {seeds(len(errors))}"
+    return words, "as high as its own" if all(8.7 <= error <= 11.6 for error in errors) else "another error"
 
 
 def as_its_text_has_it(record: Record) -> Found:
@@ -249,7 +254,7 @@ def as_its_text_has_it(record: Record) -> Found:
     its = table1_report.DECLARED.rows.mixture.reported.Rahmanto
     words = [f"2x{width}: {estimate(errors, 2)} %" for width, errors in sorted(found.items())]
     below = [verdict([its[width] - error for error in errors]) for width, errors in found.items()]
-    said = {"holds": "lower than its own", "does not": "higher than its own"}
+    said = {"holds": "lower than its own", "does not hold": "higher than its own"}
     verdicts = dict.fromkeys(said.get(each, each) for each in below)
     return f"{'; '.join(words)}; {seeds(min(map(len, found.values())))}", ", ".join(verdicts)
 
@@ -296,11 +301,13 @@ def claims(records: Records, page: str | None = None) -> str:
         record = records.get(name) if isinstance(name, str) else records.tables(name)
         ours, holds = ("-", NOT_RUN) if record is None or found is None else found(record)
         command = claim["command"]
-        command = command if command == "the same" else f"`{command.removeprefix('experiments.')}`"
+        command = (
+            f"`{command.removeprefix('experiments.')}`" if command.startswith("experiments.") else command
+        )
         rows.append([where, claim["says"], _lines(ours), holds, command])
     kinds = {"it says": DECLARED["claims"], "aimed at": DECLARED["aims"]}
     said = ", or ".join(head for head, each in kinds.items() if page in {one["page"] for one in each})
-    ours, after = "ours, with 95 % interval over seeds", "after `python -m experiments.`"
+    ours, after = "ours, with 95 % interval over seeds", "command, after `python -m experiments.`"
     return markdown(["where", said or "it says", ours, "verdict", after], rows)
 
 

@@ -23,6 +23,6 @@ def test_intervals_are_students():
     assert estimate([0.1, 0.2, 0.3], 0) == "0 (0 to 0)"  # not -0
     assert estimate([1.25], 2, sign=True) == "+1.25"
     assert verdict([1.0, 1.1, 0.9]) == "holds"
-    assert verdict([-1.0, -1.1, -0.9]) == "does not"
+    assert verdict([-1.0, -1.1, -0.9]) == "does not hold"
     assert verdict([1.0, -1.0, 0.5]) == "undecided"
     assert verdict([1.0]) == seeds(1) == "one seed"
