@@ -23,7 +23,7 @@ def steps(record: Record) -> str:
                 ratios.append([key.replace("_", " "), f"{found[key]:.2f}", f"{low:.2f} to {high:.2f}"])
         blocks.append(f"784-{width}-{width}-10:")
         blocks.append(markdown(["step", "ms, median", "times the plain step's median"], times))
-        blocks.append(markdown(["of each round", "median", "quartiles"], ratios))
+        blocks.append(markdown(["ratio, round by round", "median", "quartiles"], ratios))
     return "\n\n".join(blocks)
 
 
@@ -42,9 +42,12 @@ def estimators(record: Record) -> str:
             own = found.get(kind.removesuffix(LOCAL)) if kind.endswith(LOCAL) else None
             cells.append(f"{found[kind] / own:.2f}" if own else "-")
         rows.append([kind.removeprefix("ratio_").replace("_", " "), *cells])
-    head = ["prior, and where the noise is if not on the weights"]
+    head = ["prior; local: noise on the outputs"]
     for width in widths:
-        head += [f"{width}: times the step under a fixed normal prior", "of medians: times its own prior's"]
+        head += [
+            f"{width}: times the step under a fixed normal prior",
+            "of medians: times the same prior with noise on the weights",
+        ]
     return markdown(head, rows)
 
 
@@ -56,7 +59,7 @@ def gradients(record: Record) -> str:
         for name, one in found.items()
         if isinstance(one, dict)
     ]
-    head = ["network", "means differ by at most, standard errors", "times the variance"]
+    head = ["network", "largest difference of means, standard errors", "times the variance"]
     return f"{found['draws']:,} draws of each:\n\n{markdown(head, rows)}"
 
 
@@ -104,7 +107,7 @@ def planted(record: Record) -> str:
     flagged, count = (sum(found[key] for found in faulty) for key in ("flagged", "fits"))
     false, sound = fits[SOUND]["flagged"], fits[SOUND]["fits"]
     words = (
-        f"Faults found: {flagged} of {count} ({100 * flagged / count:.0f} %; aimed at: at least 95 %). "
+        f"Faults found: {flagged} of {count} ({100 * flagged / count:.0f} %; aim: at least 95 %). "
         f"Sound fits flagged: {false} of {sound} ({100 * false / sound:.0f} %; at most 5 %)."
     )
     return f"{markdown(['fit', 'flagged', 'by'], rows)}\n\n{words}"

@@ -141,7 +141,7 @@ def ledger(record: Record) -> str:
     words = (
         f"Its free energy is {record['free_energy']:.2f} nats per datum, that of ignoring the inputs "
         f"{trivial:.2f}. "
-        f"As a code for the labels it takes {code['bits'] / 1e3:,.1f} kbit, plainly sent they take "
+        f"As a code for the labels this is {code['bits'] / 1e3:,.1f} kbit; sent plainly, the labels take "
         f"{code['plain_bits'] / 1e3:,.1f} kbit."
     )
     return f"{markdown(head, rows)}\n\n{words}"
