@@ -205,8 +205,9 @@ class Run(Options):
     ) -> dict[str, Any]:
         """The free energy, that of ignoring the inputs, where it goes, and what it is as a code.
 
-        Of several chains the mean by their weights, which bounds their mixture. Of a method or a guide whose
-        loss is not a bound, `train_loss`, and of Laplace the log evidence of each chain.
+        Of several chains the mean by their weights, which bounds their mixture; ignoring the inputs is under
+        the prior of the main one, which may be learned. Of a method or a guide whose loss is not a bound,
+        `train_loss`, and of Laplace the log evidence of each chain.
         """
         of_chains = [chain.history.rows[-1].free_energy for chain in chains if chain.history.rows]
         if not of_chains:  # of a method without steps
@@ -224,7 +225,7 @@ class Run(Options):
         if ledger is None:
             return found
         if bound:
-            found["trivial_free_energy"] = chains[0].trivial
+            found["trivial_free_energy"] = chains[posterior.main_chain].trivial
         if bound and data.spec.task == "classification" and data.spec.outputs > 1:
             seen = 1.0 if data.train.weights is None else float(data.train.weights.mean())
             found["code_length"] = code_length(

@@ -33,6 +33,7 @@ from pyrobbb._support.files import locked
 from pyrobbb._support.settings import flat
 from pyrobbb.data import MNIST, Blobs
 from pyrobbb.evaluation import arviz_io, layer_summary
+from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.experiment import Run
 from pyrobbb.initializers import kaiming
 from pyrobbb.mean_field import MeanFieldNormal
@@ -181,6 +182,16 @@ def test_the_free_energy_of_stacked_chains_is_by_their_weights(tmp_path, monkeyp
     assert abs(ends[0] - ends[1]) > 1e-4
     assert found[1e-9, 1.0][0] == pytest.approx(ends[1], rel=1e-7)
     assert found[1e-9, 1.0][1] / found[None][1] == pytest.approx(ends[1] / fmean(ends), rel=1e-6)
+
+
+def test_the_free_energy_of_stacked_chains_stands_beside_the_main_ones_bound(monkeypatch):
+    """Each restart learns a prior of its own, under which ignoring the inputs costs something else."""
+    monkeypatch.setattr("pyrobbb.experiment.stacking_weights", lambda *_, **__: (1e-9, 1.0))
+    learned = ["prior=learned_normal", "prior.every=1"]
+    result = build(config(*TINY, *learned, "chains=2", "stacking=true")).execute()
+    each = [trivial_free_energy(model, result.data.train) for model, _ in result.posterior.chains]
+    assert each[0] != each[1]
+    assert result.metrics["trivial_free_energy"] == each[1]
 
 
 def test_a_point_estimate_is_summed_up_as_other_runs_are(tmp_path, capsys):
