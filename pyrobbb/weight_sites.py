@@ -8,7 +8,6 @@ from pyro import poutine
 from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 
-from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.network_checks import check_prior, check_rows_stay_apart, check_values
 from pyrobbb._support.random_state import isolated
 from pyrobbb.priors import Prior
@@ -114,9 +113,10 @@ def _sites(
             parameter = network.get_parameter(name).detach()
             try:
                 distribution = prior.for_module(name, parameter, owner_of(network, name)[0])
-                if distribution is None:
-                    continue
-                check_prior(name, distribution, parameter)
+                if distribution is not None:
+                    trained = any(True for module in prior_modules for _ in module.parameters())
+                    check_prior(name, distribution, parameter, trained=trained)
+                    sites.append(name)
             except NotImplementedError as error:
                 if "not implemented for" not in str(error):  # by torch in this precision
                     raise
@@ -124,21 +124,6 @@ def _sites(
                     f"the prior of {name!r} cannot be drawn in {parameter.dtype} ({error}): fit in "
                     f"float32, and convert the posterior's model and guide afterwards"
                 ) from error
-            one = univariate(distribution)
-            scale, values = getattr(one, "scale", None), vars(one).values()
-            if isinstance(scale, Tensor) and not bool((scale > 0).all()):
-                raise ValueError(
-                    f"the prior of {name!r} has a scale of {float(scale.min()):g}, which must be positive; a "
-                    f"prior made from a posterior needs a posterior with a spread, and a point estimate has "
-                    f"none"
-                )
-            loose = not any(True for module in prior_modules for _ in module.parameters())
-            if loose and any(v.requires_grad for v in values if isinstance(v, Tensor)):
-                raise ValueError(
-                    f"the prior of {name!r} has a parameter that would not be trained; derive the prior "
-                    f"from pyro.nn.PyroModule or nn.Module as well, and make the parameter its attribute"
-                )
-            sites.append(name)
     trace = prune_subsample_sites(seen.trace)
     hyper = [name for name in trace.stochastic_nodes if name not in sites]
     for name in hyper:

@@ -217,10 +217,18 @@ def check_event(module: PyroModule, attribute: str) -> None:
         )
 
 
-def check_prior(name: str, prior: TorchDistribution, parameter: Tensor) -> None:
-    """Raise ValueError unless a prior suits a weight, and is one event of the parameter's shape.
+def check_prior(name: str, prior: TorchDistribution, parameter: Tensor, *, trained: bool) -> None:
+    """Check that `prior` is a proper prior of the weight `name`, one event of the parameter's shape.
 
-    NotImplementedError, if torch does not draw it in half precision.
+    Args:
+        name: The weight's name, for messages.
+        prior: Its prior.
+        parameter: The weight itself.
+        trained: Whether the optimiser is given the parameters of the prior, if it has any.
+
+    Raises:
+        ValueError: If it is not, its scale is not positive, or it has a parameter that is not trained.
+        NotImplementedError: If torch does not draw it in half precision.
     """
     base = univariate(prior)
     for kind, reason in UNFIT.items():
@@ -234,6 +242,17 @@ def check_prior(name: str, prior: TorchDistribution, parameter: Tensor) -> None:
         )
     if parameter.dtype.itemsize < 4:
         prior.sample()  # torch draws no gamma there
+    scale, values = getattr(base, "scale", None), vars(base).values()
+    if isinstance(scale, Tensor) and not bool((scale > 0).all()):
+        raise ValueError(
+            f"the prior of {name!r} has a scale of {float(scale.min()):g}, which must be positive; a prior "
+            f"made from a posterior needs a posterior with a spread, and a point estimate has none"
+        )
+    if not trained and any(value.requires_grad for value in values if isinstance(value, Tensor)):
+        raise ValueError(
+            f"the prior of {name!r} has a parameter that would not be trained; derive the prior from "
+            f"pyro.nn.PyroModule or nn.Module as well, and make the parameter its attribute"
+        )
 
 
 def check_rebuilt(what: str, prior: Any) -> None:

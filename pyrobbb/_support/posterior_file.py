@@ -91,20 +91,7 @@ def read(
     chains = [own_pair(model, guide) for _ in content["chains"]]
     with checkpoint.expected_structure(path):
         for stored, (one, other) in zip(content["chains"], chains, strict=True):
-            for what, theirs in stored["of"].items():
-                if theirs != mine[what]:
-                    there, here = first_difference(theirs, mine[what])
-                    raise checkpoint.CheckpointError(
-                        f"{path} was made with another {what}: {there} there, {here} here"
-                    )
-            for name, theirs in stored.get("tensors", {}).items():
-                ours = held.get(name, theirs)  # one that a call makes is not there yet
-                if theirs.shape == ours.shape and not alike(theirs, ours.to(theirs.dtype)):
-                    raise checkpoint.CheckpointError(
-                        f"{path} was made with other values of the tensor {name!r}, which is in "
-                        f"no state_dict, so that it is not loaded: give it those values before this call; "
-                        f"or, if training changes it, make it a buffer by register_buffer and train again"
-                    )
+            _check_same(stored, mine, held, path)
             one.N, one.input_dtype = stored["N"], stored.get("input_dtype")  # not in earlier files
             for kind, places in (("padding", one.padding()), ("centres", one.centres())):
                 for name, place in places.items():
@@ -112,6 +99,26 @@ def read(
             checkpoint.load_module(one, stored["model"], "model", path)
             checkpoint.load_module(other, stored["guide"], "guide", path)
     return chains, content
+
+
+def _check_same(
+    stored: Mapping[str, Any], structure: Mapping[str, str], tensors: Mapping[str, Tensor], path: Path
+) -> None:
+    """CheckpointError if a stored chain differs from this model and guide in what is not loaded from it."""
+    for what, theirs in stored["of"].items():
+        if theirs != structure[what]:
+            there, here = first_difference(theirs, structure[what])
+            raise checkpoint.CheckpointError(
+                f"{path} was made with another {what}: {there} there, {here} here"
+            )
+    for name, theirs in stored.get("tensors", {}).items():
+        ours = tensors.get(name, theirs)  # one that a call makes is not there yet
+        if theirs.shape == ours.shape and not alike(theirs, ours.to(theirs.dtype)):
+            raise checkpoint.CheckpointError(
+                f"{path} was made with other values of the tensor {name!r}, which is in no state_dict, so "
+                f"that it is not loaded: give it those values before this call; or, if training changes "
+                f"it, make it a buffer by register_buffer and train again"
+            )
 
 
 def _curved(guide: AutoLaplaceApproximation) -> AutoMultivariateNormal:
