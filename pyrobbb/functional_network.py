@@ -149,7 +149,7 @@ class FunctionalNetwork(Named):
 
     def owner(self, name: str) -> nn.Module:
         """The module of the network that the parameter `name` belongs to."""
-        return self._modules["network"].get_submodule(name.rpartition(".")[0])
+        return owner_of(self._modules["network"], name)[0]
 
     def padding(self) -> dict[str, Tensor]:
         """The padding row of each Bayesian embedding: fixed, where the network's own value lies."""

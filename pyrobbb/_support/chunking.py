@@ -103,7 +103,7 @@ def _activations(model: BayesianNetwork, weights: Weights, x: Tensor) -> tuple[i
         if isinstance(output, Tensor):
             largest[drawn] = max(largest[drawn], output.numel() * output.element_size())
 
-    owners = {model.network.get_submodule(path.rpartition(".")[0]) for path in model.places}
+    owners = {model.owner(path) for path in model.places}
     modules = [*model.network.modules()]
     hooks = [
         hook for m in modules for hook in (m.register_forward_pre_hook(begin), m.register_forward_hook(note))

@@ -50,12 +50,12 @@ class GraphStep(WrappedStep):
         self.x, self.y = torch.empty_like(first.x), torch.empty_like(first.y)
         self.counts = None if first.weights is None else torch.empty_like(first.weights)
         self.batches: Batches | None = None
-        self.each = self.MANY  # steps of a launch, in the epoch that began
+        self.steps_per_launch = self.MANY  # in the epoch that began
         with torch.cuda.device_of(first.x):
             self.stream = torch.cuda.Stream()  # of all captures: what cuBLAS works in belongs to a stream
         self.generator: torch.Generator | None = None
         self.failed = False  # to capture one step
-        self.several = True  # may be captured at once
+        self.can_take_many = True  # until a capture of many fails
         self.told = False  # that a hyperparameter changed which a graph holds
         self.reset()
 
@@ -125,7 +125,7 @@ class GraphStep(WrappedStep):
         """
         if self.batches is None or self.batches.data is not data or len(self.batches.order) != len(order):
             self.batches, self.many = Batches(data, order, self.step.share.dtype), None
-            self.each = self._launch(len(order))
+            self.steps_per_launch = self._launch(len(order))
         self.batches.order.copy_(order)
         self.batches.shares.copy_(torch.tensor(shares, dtype=torch.float64))
 
@@ -137,7 +137,7 @@ class GraphStep(WrappedStep):
     @property
     def ready(self) -> bool:
         """Whether `take_many` can be called, as the step is captured and nothing has changed since."""
-        return self.one is not None and self.several and hyperparameters(self.optimizer) == self.held
+        return self.one is not None and self.can_take_many and hyperparameters(self.optimizer) == self.held
 
     def capture_many(self) -> bool:
         """Whether `take_many` can be called in the epoch that began; captures its steps if that is to do."""
@@ -147,14 +147,16 @@ class GraphStep(WrappedStep):
             batches.first.zero_()
             with torch.cuda.device_of(self.x):
                 try:
-                    self.many = self._captured(lambda: self.step.take_all(*batches.read(self.each)))
+                    self.many = self._captured(
+                        lambda: self.step.take_all(*batches.read(self.steps_per_launch))
+                    )
                 except RuntimeError as error:
-                    self.several = False
+                    self.can_take_many = False
                     self.log(f"training with one launch per step: {error}")
         return self.many is not None
 
     def take_many(self, first: int) -> Terms:
-        """Take steps first, ..., first + each - 1 of the epoch; their terms, (each,)."""
+        """Take the `steps_per_launch` steps of the epoch from step `first` on; their terms, one of each."""
         assert self.batches is not None
         assert self.many is not None
         with torch.cuda.device_of(self.x):

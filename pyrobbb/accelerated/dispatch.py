@@ -32,7 +32,7 @@ from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments
 from pyrobbb.accelerated.program_step import ProgramStep
-from pyrobbb.accelerated.programs import Program, flat_program, point_program, pyro_program
+from pyrobbb.accelerated.programs import LossProgram, flat_program, point_program, pyro_program
 from pyrobbb.accelerated.record import CannotRecordError
 from pyrobbb.accelerated.replay_noise import Injected, NoiseUsedUpError
 from pyrobbb.accelerated.updates import Update
@@ -150,7 +150,9 @@ class _Case(NamedTuple):
         """The inputs and targets of a batch of full size."""
         return self.first.x, self.first.y
 
-    def step(self, program: Program, noise_shape: tuple[int, ...], prepare: Prepare | None) -> ProgramStep:
+    def step(
+        self, program: LossProgram, noise_shape: tuple[int, ...], prepare: Prepare | None
+    ) -> ProgramStep:
         """The step of a program, prepared for a batch of full size."""
         return ProgramStep(program, self.optimizer, noise_shape, self.batch, prepare)
 

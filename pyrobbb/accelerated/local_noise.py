@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.bnn import BayesianNetwork
+from pyrobbb.weight_sites import owner_of
 
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 LAYERS = (
@@ -42,8 +43,7 @@ def layer_sites(model: BayesianNetwork) -> tuple[str, ...]:
     paths = Counter(id(tensor) for _, tensor in network.named_buffers(remove_duplicate=False))
 
     def belongs(name: str) -> bool:
-        owner, _, attribute = name.rpartition(".")
-        module = network.get_submodule(owner)
+        module, attribute = owner_of(network, name)
         tied = paths[id(network.get_buffer(name))] > 1
         return type(module) in LAYERS and attribute in ("weight", "bias") and not tied
 

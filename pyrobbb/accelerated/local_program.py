@@ -20,7 +20,7 @@ KNOWN = ("torch", "pyro", "pyrobbb")  # whose distributions are what their class
 
 
 class LocalProgram:
-    """The free energy of a mean-field normal and its gradients: a `pyrobbb.accelerated.programs.Program`.
+    """The free energy of a mean-field normal and its gradients: a `pyrobbb.accelerated.programs.LossProgram`.
 
     The KL is in closed form where torch has one (a normal or Laplace prior), else at drawn weights. Weights
     outside of linear layers and convolutions are drawn, once for all rows. The noise has one dimension;

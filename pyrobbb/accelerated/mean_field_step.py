@@ -53,7 +53,7 @@ class MeanFieldStep(FastStep):
         self.to_loc, self.to_rho = torch.zeros_like(self.w), torch.zeros_like(self.w)
         self.noise_shape = (samples, size)
         self.share = torch.zeros((), dtype=self.loc.dtype, device=self.loc.device)
-        self.each = torch.zeros_like(self.share)  # share / samples
+        self.share_of_draw = torch.zeros_like(self.share)  # share / samples
         self.weights = {
             name: part.detach().requires_grad_() for name, part in guide.split(self.w).items()
         }  # share the storage of w
@@ -78,7 +78,7 @@ class MeanFieldStep(FastStep):
             self.begin = [bound(before_draws, self.share, rho, sigma, slope, *gradients)]
             program, flats = next_draw, (loc, sigma, slope, self.eps, self.w, *gradients)
         self.draws = [
-            bound(partial(program, segment), self.each, *parts)
+            bound(partial(program, segment), self.share_of_draw, *parts)
             for segment, *parts in by_segment(self.segments, *flats)
         ]
 
@@ -88,7 +88,7 @@ class MeanFieldStep(FastStep):
         """The terms and gradients at the share that `self.share` holds; `noise` has shape `(samples, D)`."""
         if (self.loc.data_ptr(), self.rho.data_ptr()) != self.places:
             self._bind()  # somebody gave the parameters other memory, by `p.data = ...`
-        torch.div(self.share, self.samples, out=self.each)
+        torch.div(self.share, self.samples, out=self.share_of_draw)
         leaves = [*self.weights.values(), *self.others]
         with torch.no_grad():
             shared: Any = sum(run() for run in self.begin)

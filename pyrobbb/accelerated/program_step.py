@@ -8,7 +8,7 @@ from pyrobbb.accelerated.compilation_cost import Prepare
 from pyrobbb.accelerated.compile import compiled_program
 from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.fixed_batch import FixedProgram
-from pyrobbb.accelerated.programs import Program
+from pyrobbb.accelerated.programs import LossProgram
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
@@ -27,7 +27,7 @@ class ProgramStep(FastStep):
 
     def __init__(
         self,
-        program: Program,
+        program: LossProgram,
         optimizer: torch.optim.Optimizer,
         noise_shape: tuple[int, ...],
         batch: tuple[Tensor, Tensor] | None = None,

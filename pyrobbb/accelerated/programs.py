@@ -23,12 +23,12 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.kl_weights import of_rows
 from pyrobbb.svi import counted, terms_of
 
-Program = Callable[[Tensor | None, Tensor, Tensor, Tensor, Tensor | None], list[Tensor]]
+LossProgram = Callable[[Tensor | None, Tensor, Tensor, Tensor, Tensor | None], list[Tensor]]
 
 
 def pyro_program(
     model: nn.Module, guide: nn.Module, parameters: Sequence[nn.Parameter], samples: int
-) -> Program:
+) -> LossProgram:
     """What Pyro's `Trace_ELBO` runs for any model and guide; several draws are one batch.
 
     Its noise is one-dimensional, in the order of Pyro's draws; None lets Pyro draw it.
@@ -58,7 +58,7 @@ def flat_program(
     segments: Sequence[PriorSegment],
     parameters: Sequence[nn.Parameter],
     samples: int,
-) -> Program:
+) -> LossProgram:
     """The same for a mean-field normal with flat `loc` and `rho`, without Pyro; all draws are one batch.
 
     Its noise has shape `(samples, D)`. The formulas are those of `pyrobbb.accelerated.fused_kl`.
@@ -108,7 +108,7 @@ def network_gradients(
     return nll.detach(), G, [*parts[len(weights) :]]
 
 
-def point_program(model: BayesianNetwork, parameters: Sequence[nn.Parameter]) -> Program:
+def point_program(model: BayesianNetwork, parameters: Sequence[nn.Parameter]) -> LossProgram:
     """The same for a model without latent weights, whose KL is 0; dropout acts."""
 
     def program(

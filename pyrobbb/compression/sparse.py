@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.device import in_full
 from pyrobbb._support.files import replacing
+from pyrobbb.weight_sites import owner_of
 
 ROWS = 128  # inputs at a time: more fall out of the cache, and CSR loses its gain
 FORMAT = 1
@@ -73,8 +74,7 @@ def sparse(network: nn.Module, *, at_most: float = 0.1) -> nn.Module:
     for name, module in list(network.named_modules(remove_duplicate=False)):
         if type(module) is not nn.Linear or module._forward_hooks or module._forward_pre_hooks:
             continue
-        path, _, attribute = name.rpartition(".")
-        parent = network.get_submodule(path)
+        parent, attribute = owner_of(network, name)
         if isinstance(parent, ATTENTION) or module.weight.dtype.itemsize < 4:
             continue
         if int(module.weight.count_nonzero()) > at_most * module.weight.numel():

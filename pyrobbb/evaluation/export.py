@@ -20,6 +20,7 @@ from pyrobbb.draws import is_point
 from pyrobbb.likelihoods import Bernoulli, Categorical
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
+from pyrobbb.weight_sites import owner_of
 
 
 class Functions(nn.Module):
@@ -35,8 +36,7 @@ class Functions(nn.Module):
         kept = {**dict(first.named_parameters()), **dict(first.named_buffers())}
         for network in others:
             for path, value in kept.items():
-                owner, _, name = path.rpartition(".")
-                module = network.get_submodule(owner)
+                module, name = owner_of(network, path)
                 if torch.equal(strided(getattr(module, name)), strided(value)):
                     setattr(module, name, value)
         self.networks = nn.ModuleList(networks)

@@ -93,8 +93,8 @@ class BatchedChains(JointChains):
             steps, R = first.epochs * first.M, len(chains)
             self.step = fastest(make, ways(fast, each * R, steps, savings, calls=R), first.log)
             self._compare(parts, noise)
-            if self.step.run.recorded and (counted := first.counted()):
-                raise NotBatchableError(f"the network changes {counted} when it is called")
+            if self.step.run.recorded and (changed := first.changed_by_a_call()):
+                raise NotBatchableError(f"the network changes {changed} when it is called")
 
     def _check_alike(self) -> Chain:
         first = self.chains[0]

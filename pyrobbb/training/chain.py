@@ -42,7 +42,7 @@ from pyrobbb.training.data_checks import check_data, reach, warn_of_data
 from pyrobbb.training.divergence import NonFiniteLossError
 from pyrobbb.training.end_checks import warn_of_falling, warn_of_no_update, warn_of_warm_up
 from pyrobbb.training.history import Epoch, History
-from pyrobbb.training.inputs import rows_of
+from pyrobbb.training.inputs import training_rows
 from pyrobbb.training.options import Options
 from pyrobbb.training.prior_changes import KeptPrior
 from pyrobbb.training.progress import Guarded, Progress
@@ -55,6 +55,19 @@ BATCH_SIZE = 128
 def is_power_of_two(epochs: int) -> bool:
     """Whether so many epochs are 1, 2, 4, ...: when checks are due that would cost too much after each."""
     return epochs & (epochs - 1) == 0
+
+
+def _check_surroundings() -> None:
+    """ValueError in `torch.inference_mode()` or within one of Pyro's handlers."""
+    if torch.is_inference_mode_enabled():
+        raise ValueError("training needs gradients: leave torch.inference_mode() before it")
+    with isolated():  # in turn: handlers belong to the whole process, and another thread may train
+        wrapped = am_i_wrapped()
+    if wrapped:
+        raise ValueError(
+            "training inside a handler of Pyro's, such as pyro.plate or poutine.scale, would be that of "
+            "another model: leave the handler before it"
+        )
 
 
 class Chain:
@@ -89,15 +102,7 @@ class Chain:
         ranks: ProcessGroup = SINGLE,
         **options: Any,
     ) -> None:
-        if torch.is_inference_mode_enabled():
-            raise ValueError("training needs gradients: leave torch.inference_mode() before it")
-        with isolated():  # in turn: handlers belong to the whole process, and another thread may train
-            wrapped = am_i_wrapped()
-        if wrapped:
-            raise ValueError(
-                "training inside a handler of Pyro's, such as pyro.plate or poutine.scale, would be that of "
-                "another model: leave the handler before it"
-            )
+        _check_surroundings()
         checks.check_kinds(
             model=(model, BayesianNetwork),
             guide=(guide, nn.Module if getattr(model, "sites", True) else (nn.Module, NoneType)),
@@ -112,9 +117,9 @@ class Chain:
         if guide is not None and not model.sites and not isinstance(guide, NoWeights):
             raise ValueError("the prior leaves every weight deterministic, so there is no guide: pass None")
         self.options = Options.of(options)
-        train, held = rows_of(data, validation)
+        train, held = training_rows(data, validation)
         N, given = len(train), model.N
-        self._check_size(given, N, ranks, getattr(train, "batch_size", None))
+        self.batch_size, self.M = self._sizes(given, N, ranks, getattr(train, "batch_size", None))
         self.ranks = ranks
         self.inference = self.options.inference if model.sites else SVI()  # no weights, no posterior
         if not model.sites and type(self.options.inference) not in (SVI, MAP):
@@ -160,22 +165,23 @@ class Chain:
         self.constants = self._constants()
         self.changed = False  # whether they did in the epoch that ended last, in whichever process
 
-    def _check_size(self, given: int | None, N: int, ranks: ProcessGroup, loader: int | None) -> None:
-        """B and M, if they fit N and the model's own."""
+    def _sizes(self, given: int | None, N: int, ranks: ProcessGroup, loader: int | None) -> tuple[int, int]:
+        """Rows B of a minibatch and minibatches M of an epoch; ValueError if they do not fit the N rows.
+
+        `given` is the model's own N, `loader` the batch size of a `DataLoader`; each may be None.
+        """
         if given not in (None, N):
             raise ValueError(
                 f"the model was made for N={given} data, the training set has {N}; to train it on all of "
                 f"these, the earlier rows among them, set model.N = None first"
             )
         asked = self.options.batch_size
-        self.batch_size = min(loader or BATCH_SIZE, N) if asked is None else asked
-        if self.batch_size > N:
+        B = min(loader or BATCH_SIZE, N) if asked is None else asked
+        if B > N:
             raise ValueError(f"batch_size {asked} is larger than the training set, N={N}")
-        if self.batch_size < ranks.size:
-            raise ValueError(
-                f"batch_size {self.batch_size} is less than the number of processes, {ranks.size}"
-            )
-        self.M = math.ceil(N / self.batch_size)
+        if ranks.size > B:
+            raise ValueError(f"batch_size {B} is less than the number of processes, {ranks.size}")
+        return B, math.ceil(N / B)
 
     def _set_up(self) -> None:
         """Check everything, and make what trains."""
@@ -229,15 +235,15 @@ class Chain:
         live = "off" if isinstance(step, GraphStep) else "eager"  # where each step calls the network
         if replaced and fast != "off":
             why, instead = says_replaced(replaced), "off"
-        elif step.recorded and fast not in (live, "off") and (counted := self.counted()):
-            why, instead = f"the network changes {counted} when it is called", live
+        elif step.recorded and fast not in (live, "off") and (changed := self.changed_by_a_call()):
+            why, instead = f"the network changes {changed} when it is called", live
         else:
             return step
         self.progress.log(f"training step by step, without a recording: {why}")
         return self._made_step(instead)
 
-    def counted(self) -> str | None:
-        """An attribute that the network changes at each call on the same rows, as one that counts them."""
+    def changed_by_a_call(self) -> str | None:
+        """The name of an attribute that changes when the network is called, such as a count of its calls."""
         model, x = self.model, self.sample.head(self.batch_size).x
         seen = []
         with buffers_kept(model), torch.no_grad(), isolated(0, device=self.device):

@@ -37,6 +37,7 @@ from pyrobbb._support.settings import (
 )
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import digest_of
+from pyrobbb.weight_sites import owner_of
 
 if TYPE_CHECKING:
     from pyrobbb.training.callbacks import Callback
@@ -212,9 +213,8 @@ def restore_attributes(made: BayesianNetwork, kept: Mapping[str, Any]) -> None:
         if name in of_parts:  # perhaps in a list or mapping
             of_parts[name].copy_(value)
         else:
-            path, _, key = name.rpartition(".")
             own = value.to(made.device) if isinstance(value, Tensor) else copy(value)
-            setattr(made.get_submodule(path), key, own)
+            setattr(*owner_of(made, name), own)
 
 
 def data(train: Any, validation: Any = None) -> dict[str, str]:

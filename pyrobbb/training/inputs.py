@@ -1,4 +1,4 @@
-"""What a training accepts as its model, guide and data, in one form."""
+"""The forms of data that a training accepts, as training and validation rows."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.training.data_checks import check_tensors
 
 
-def rows_of(data: Any, validation: Any = None) -> tuple[Split | TorchRows, Split | None]:
-    """Training rows, and validation rows in memory if there are any.
+def training_rows(data: Any, validation: Any = None) -> tuple[Split | TorchRows, Split | None]:
+    """The training rows, and the validation rows, in memory, if there are any.
 
     Args:
         data: A `Dataset`; or a torch `Dataset` or `DataLoader` of pairs (x, y), read at each batch.
         validation: Takes the place of the data's own: a `Split`, or of torch's.
 
     Raises:
-        ValueError: Something else, or a stream without a length.
+        ValueError: If the data are something else, or a stream without a length.
     """
     held: Split | None = None
     train: Split | TorchRows

@@ -67,23 +67,8 @@ class Loop:
                     chain.tell("on_start")
                 if together:
                     self._save()  # one to resume from, whenever a process is lost
-                while unfinished := self._unfinished():
-                    if unfinished != self.active:
-                        self._activate(unfinished)
-                        if self.joint is None:
-                            set_random_state(unfinished[0].noise, self.device)
-                    self._run_epoch()
-                    self._pause(last=not self._unfinished())
-                for chain in self.chains:
-                    self.interrupt.at_once = True  # a sampler does all of its work here, and starts again
-                    changed = chain.finish()
-                    self.interrupt.at_once = False
-                    if changed:
-                        self._keep_noise()
-                        chain.save()
-                    self.interrupt.check()
-                for chain in self.chains:
-                    chain.end()
+                self._run_epochs()
+                self._finish()
             except KeyboardInterrupt:
                 if all(chain.between_steps for chain in self.chains):
                     self._save()  # a second signal does not wait for the end of a step
@@ -98,6 +83,29 @@ class Loop:
                     if isinstance(chain.step, GraphStep):
                         chain.step.reset()  # NCCL lets no process leave while a graph holds its sums
                 self.progress.stop()
+
+    def _run_epochs(self) -> None:
+        """Epoch after epoch, until every chain is done."""
+        while unfinished := self._unfinished():
+            if unfinished != self.active:
+                self._activate(unfinished)
+                if self.joint is None:
+                    set_random_state(unfinished[0].noise, self.device)
+            self._run_epoch()
+            self._pause(last=not self._unfinished())
+
+    def _finish(self) -> None:
+        """What is left after the last step: the method's own work, then the checks of what came out."""
+        for chain in self.chains:
+            self.interrupt.at_once = True  # a sampler does all of its work here, and starts again
+            changed = chain.finish()
+            self.interrupt.at_once = False
+            if changed:
+                self._keep_noise()
+                chain.save()
+            self.interrupt.check()
+        for chain in self.chains:
+            chain.end()
 
     def _run_epoch(self) -> None:
         """The rest of the current epoch, until one of the chains is stopped."""
@@ -149,7 +157,7 @@ class Loop:
             assert isinstance(chain.train, Split)  # as `Chain.graph` saw
             weights = [chain.kl_weight(i, fraction) for i in range(full)]
             step.begin_epoch(chain.train, torch.stack(rows[:full]), weights)
-        many = steps[0].each
+        many = steps[0].steps_per_launch
         while first.batch + many <= full and all(step.capture_many() for step in steps):
             for chain in self.active:
                 chain.between_steps = False

@@ -353,10 +353,10 @@ def test_few_steps_of_an_epoch_are_left_over(
     step, rows = made(nn.Sequential(nn.Linear(4, 2)))
     graph = GraphStep(step, rows)
     graph.begin_epoch(rows, torch.zeros(full, B, dtype=torch.int64), [1.0] * full)
-    assert graph.each == each
+    assert graph.steps_per_launch == each
     monkeypatch.setattr(cuda_graph, "ROOM", 5 * rows.x.nbytes + 1)  # for large inputs, and one step more
     graph.begin_epoch(rows, torch.zeros(full + 1, B, dtype=torch.int64), [1.0] * (full + 1))
-    assert graph.each == large
+    assert graph.steps_per_launch == large
 
 
 def small_training(folder: Path | None, **options: Any) -> Training:
