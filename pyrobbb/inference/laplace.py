@@ -118,14 +118,7 @@ class LaplaceGuide(FlatGuide):
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
         with isolated(device=self.loc.device), evaluating(model):
             with torch.enable_grad():
-                own = {name: weights[name].clone().requires_grad_() for name in self.names}
-                output = model.apply_network(weights | own, row.x)
-                parts = [*own.values()] if output.requires_grad else []
-                slopes = torch.autograd.grad(output.sum(), parts, allow_unused=True) if parts else ()
-                if all(slope is None for slope in slopes):
-                    raise ValueError(
-                        f"the network's output does not depend on {', '.join(self.names)}: take layers='all'"
-                    )
+                self._check_used(model, weights, row.x)
                 check_curved(model, model.apply_network(weights, rows.take(evenly_spaced(len(rows), 20)).x))
             if self.method.layers == "last" and self._other_last(model, weights, row.x):
                 logger.warning(
@@ -135,19 +128,34 @@ class LaplaceGuide(FlatGuide):
                 )
             self.curvature.check(Mode(model, weights, self.names, row))
             if self.method.linearised:
-                drawn = {name: value.expand(2, *value.shape) for name, value in weights.items()}
-                try:
-                    with torch.no_grad():
-                        linearised(model, weights, self.names).apply_network(drawn, row.x)
-                except RuntimeError as error:  # of torch, for an LSTM or weight_norm, say
-                    if out_of_memory(error):
-                        raise
-                    fewer = "" if set(self.names) <= set(model.last_layer) else ", or layers='last'"
-                    raise ValueError(
-                        f"torch cannot linearise this network ({text.one_line(error, 100)}): take "
-                        f"Laplace(linearised=False), on the command line inference.linearised=false, which "
-                        f"predicts with the network itself{fewer}"
-                    ) from error
+                self._check_linearised(model, weights, row.x)
+
+    def _check_used(self, model: BayesianNetwork, weights: Weights, x: Tensor) -> None:
+        """ValueError if the output depends on none of the weights whose curvature is taken."""
+        own = {name: weights[name].clone().requires_grad_() for name in self.names}
+        output = model.apply_network(weights | own, x)
+        parts = [*own.values()] if output.requires_grad else []
+        slopes = torch.autograd.grad(output.sum(), parts, allow_unused=True) if parts else ()
+        if all(slope is None for slope in slopes):
+            raise ValueError(
+                f"the network's output does not depend on {', '.join(self.names)}: take layers='all'"
+            )
+
+    def _check_linearised(self, model: BayesianNetwork, weights: Weights, x: Tensor) -> None:
+        """ValueError if torch cannot give the output of the linearised network, for several draws at once."""
+        drawn = {name: value.expand(2, *value.shape) for name, value in weights.items()}
+        try:
+            with torch.no_grad():
+                linearised(model, weights, self.names).apply_network(drawn, x)
+        except RuntimeError as error:  # of torch, for an LSTM or weight_norm, say
+            if out_of_memory(error):
+                raise
+            fewer = "" if set(self.names) <= set(model.last_layer) else ", or layers='last'"
+            raise ValueError(
+                f"torch cannot linearise this network ({text.one_line(error, 100)}): take "
+                f"Laplace(linearised=False), on the command line inference.linearised=false, which "
+                f"predicts with the network itself{fewer}"
+            ) from error
 
     def _other_last(self, model: BayesianNetwork, weights: Weights, x: Tensor) -> bool:
         """Whether another module with Bayesian weights is called last, those that hold others left aside."""
@@ -369,36 +377,38 @@ class Laplace(Descent):
         checks.check_kinds(posterior=(posterior, (Posterior, BayesianNetwork)), data=(data, (Dataset, Split)))
         columns = getattr(posterior, "columns", None) or getattr(data, "columns", None)
         data = data.train if isinstance(data, Dataset) else data
-        chains = []
         if isinstance(posterior, BayesianNetwork):
             posterior = Posterior([(posterior, MAP().guide(posterior, None))])
-        for c, (given, _) in enumerate(posterior.chains):
-            model = own_copy(given)  # else a change to one posterior's model changes the other's
-            model.N = len(data) if model.N is None else model.N
-            model.input_dtype = data.x.dtype
-            if not model.sites:
-                raise ValueError("the model has no Bayesian weights to take the curvature of")
-            if len(data) != model.N:
-                raise ValueError(f"data must be all N={model.N} training rows, got {len(data)}")
-            refuse_latents(self, model)
-            with isolated(device=model.device):  # of what the model trains, nothing is left in Pyro's store
-                guide = LaplaceGuide(self, model).to(model.device)
-                self._check_priors(model, guide)
-                mean = posterior.mean_weights(c)
-                guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
-                rows = data.to(model.device)
-                check_rows(model, "", rows.x, rows.y)
-                if rows.weights is not None:
-                    row_weights("weights", rows.weights, rows.x)
-                first = rows.head(1)
-                check_density(model, guide, first, type(self).__name__)
-                guide.check(model, rows)
-                warn_of_noise(model, guide, rows, KEPT)
-                guide.fit(model, rows)
-            chains.append((model, guide))
-        found = posterior.with_chains(chains)
+        found = posterior.with_chains(
+            [self._around(posterior, c, data) for c in range(len(posterior.chains))]
+        )
         found.columns = columns
         return found
+
+    def _around(self, posterior: Posterior, chain: int, data: Split) -> tuple[BayesianNetwork, LaplaceGuide]:
+        """A copy of one chain's model, and the approximation around the chain's mean weights."""
+        model = own_copy(posterior.chain(chain)[0])  # else a change to one posterior's changes the other's
+        model.N = len(data) if model.N is None else model.N
+        model.input_dtype = data.x.dtype
+        if not model.sites:
+            raise ValueError("the model has no Bayesian weights to take the curvature of")
+        if len(data) != model.N:
+            raise ValueError(f"data must be all N={model.N} training rows, got {len(data)}")
+        refuse_latents(self, model)
+        with isolated(device=model.device):  # of what the model trains, nothing is left in Pyro's store
+            guide = LaplaceGuide(self, model).to(model.device)
+            self._check_priors(model, guide)
+            mean = posterior.mean_weights(chain)
+            guide.loc.data.copy_(torch.cat([mean[name].flatten() for name in guide.shapes]))
+            rows = data.to(model.device)
+            check_rows(model, "", rows.x, rows.y)
+            if rows.weights is not None:
+                row_weights("weights", rows.weights, rows.x)
+            check_density(model, guide, rows.head(1), type(self).__name__)
+            guide.check(model, rows)
+            warn_of_noise(model, guide, rows, KEPT)
+            guide.fit(model, rows)
+        return model, guide
 
 
 def linearised(model: BayesianNetwork, centre: Weights, names: Sequence[str]) -> BayesianNetwork:

@@ -106,17 +106,7 @@ class NUTS(OwnStep):
         def potential(at: Weights) -> Tensor:
             return _Energies.apply(at["z"], lambda z: gradient(z, one, x, y, counts))
 
-        once, again = (_start_energy(potential, initial) for _ in range(2))
-        if bool(once.isnan()):
-            raise ValueError(
-                "NUTS: the energy of the starting weights is not a number: scale x and y, or let the "
-                "weights start nearer to 0 (start)"
-            )
-        if not torch.allclose(once, again, rtol=1e-5):
-            raise ValueError(
-                f"NUTS needs one energy for one draw of the weights, but two calls of the network gave "
-                f"{float(once):.6g} and {float(again):.6g}: it has noise of its own, or changes its buffers"
-            )
+        _check_start(potential, initial)
         kernel = infer.NUTS(potential_fn=potential, max_tree_depth=self.max_tree_depth)
         run = MCMC(kernel, self.draws, self.warmup, initial_params=initial, disable_progbar=True)
         run.run()
@@ -150,6 +140,21 @@ class _Energies(torch.autograd.Function):
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:
         (found,) = ctx.saved_tensors
         return outer[0] * found, None
+
+
+def _check_start(potential: Callable[[Weights], Tensor], initial: Weights) -> None:
+    """ValueError unless the starting weights have an energy, the same at each call."""
+    once, again = (_start_energy(potential, initial) for _ in range(2))
+    if bool(once.isnan()):
+        raise ValueError(
+            "NUTS: the energy of the starting weights is not a number: scale x and y, or let the weights "
+            "start nearer to 0 (start)"
+        )
+    if not torch.allclose(once, again, rtol=1e-5):
+        raise ValueError(
+            f"NUTS needs one energy for one draw of the weights, but two calls of the network gave "
+            f"{float(once):.6g} and {float(again):.6g}: it has noise of its own, or changes its buffers"
+        )
 
 
 def _start_energy(potential: Callable[[Weights], Tensor], initial: Weights) -> Tensor:
