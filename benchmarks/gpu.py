@@ -23,7 +23,7 @@ import torch
 from benchmarks import gpu_sections as measure
 from experiments._runner.record import provenance
 from pyrobbb._support.files import read_json, write_json
-from pyrobbb.accelerated.record import first_line
+from pyrobbb._support.text import kind_and_reason
 
 MINUTES = 8
 COUNTED = Path(__file__).parents[1] / "docs" / "records" / "cuda_kernels.json"
@@ -151,7 +151,7 @@ def run(names: list[str], folder: Path, rounds: int, found: Found) -> bool:
                     )
                 else:
                     traceback.print_exc()
-                    print(f"FAILED {name}: {first_line(error)}", flush=True)
+                    print(f"FAILED {name}: {kind_and_reason(error)}", flush=True)
                 good = False
                 continue
             write_json(folder / "gpu.json", found, indent=2)

@@ -140,22 +140,8 @@ class Run(Options):
         self, folder: Path | None, progress: Progress, ranks: ProcessGroup, callbacks: Sequence[Callback]
     ) -> Result:
         device = best_device(self.device)
-        data = ranks.after_main(self.data.load)
-        if not isinstance(data, Dataset):
-            what = text.short(data)
-            raise ValueError(f"data: load() must return a Dataset, such as from_arrays makes, got {what}")
-        data = data.to(device)
-        if data.spec.task != self.likelihood.task:
-            raise ValueError(
-                f"likelihood {type(self.likelihood).__name__} is for {self.likelihood.task}, "
-                f"but {data.name} is a {data.spec.task} data set"
-            )
-
+        data = self._loaded(ranks).to(device)
         held = data.validation if self.stacking else None
-        if self.stacking and held is None:
-            raise ValueError(
-                f"stacking weighs the chains on validation data, which {data.name} does not have"
-            )
 
         def make(chain: int, fast: str) -> Training:
             own = callbacks if self.chains == 1 else deepcopy(callbacks)
@@ -169,32 +155,57 @@ class Run(Options):
             )
         if not ranks.is_main:
             return Result(run=self, data=data, posterior=posterior, metrics={})
-        stopped = any(t.history.stopped for t in chains)
         progress.log(f"predicting with {self.draws} draws of the weights")
-        held_out = {"test": data.test, "validation": data.validation}
         ledger = kl_ledger(posterior, seed=self.seed)
-        metrics = {
-            **{
-                name: evaluate(posterior, part, draws=self.draws, seed=self.seed)
-                for name, part in held_out.items()
-                if part is not None
-            },
-            "train_seconds": sum(t.history.train_seconds for t in chains),
-            "epochs": max(t.epoch for t in chains) if stopped else chains[0].epochs,  # 0 of a sampler
-            "parameters": posterior.model.num_weights or sum(p.numel() for p in chains[0].named.values()),
-            **self._bound(posterior, data, chains, ledger),
-            "chains": self.chains,
-            **({} if posterior.chain_weights is None else {"chain_weights": posterior.chain_weights}),
-            **({} if self.chains == 1 else {"main_chain": posterior.main_chain}),
-            "processes": ranks.size,
-            "seed": self.seed,
-            "device": str(device),
-        }
+        metrics = self._metrics(posterior, data, chains, ledger)
+        metrics |= {"processes": ranks.size, "seed": self.seed, "device": str(device)}
         result = Result(run=self, data=data, posterior=posterior, metrics=metrics)
         if folder is not None:
             progress.log("writing posterior.nc and metrics.json")
             result.save(folder, ledger)
         return result
+
+    def _loaded(self, ranks: ProcessGroup) -> Dataset:
+        """The data; ValueError if they are none, for another task, or lack the rows that stacking needs."""
+        data = ranks.after_main(self.data.load)
+        if not isinstance(data, Dataset):
+            what = text.short(data)
+            raise ValueError(f"data: load() must return a Dataset, such as from_arrays makes, got {what}")
+        if data.spec.task != self.likelihood.task:
+            raise ValueError(
+                f"likelihood {type(self.likelihood).__name__} is for {self.likelihood.task}, "
+                f"but {data.name} is a {data.spec.task} data set"
+            )
+        if self.stacking and data.validation is None:
+            raise ValueError(
+                f"stacking weighs the chains on validation data, which {data.name} does not have"
+            )
+        return data
+
+    def _metrics(
+        self,
+        posterior: Posterior,
+        data: Dataset,
+        chains: Sequence[Training],
+        ledger: Mapping[str, Entry] | None,
+    ) -> dict[str, Any]:
+        """Scores of the rows held out, what the training took, and what its loss says."""
+        found: dict[str, Any] = {}
+        for name, part in (("test", data.test), ("validation", data.validation)):
+            if part is not None:
+                found[name] = evaluate(posterior, part, draws=self.draws, seed=self.seed)
+        stopped = any(t.history.stopped for t in chains)
+        found["train_seconds"] = sum(t.history.train_seconds for t in chains)
+        found["epochs"] = max(t.epoch for t in chains) if stopped else chains[0].epochs  # 0 of a sampler
+        points = sum(p.numel() for p in chains[0].named.values())
+        found["parameters"] = posterior.model.num_weights or points
+        found |= self._bound(posterior, data, chains, ledger)
+        found["chains"] = self.chains
+        if posterior.chain_weights is not None:
+            found["chain_weights"] = posterior.chain_weights
+        if self.chains > 1:
+            found["main_chain"] = posterior.main_chain
+        return found
 
     def _bound(
         self,

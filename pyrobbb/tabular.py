@@ -114,13 +114,7 @@ def fit_table(
     seed = checks.seed("seed", seed)
     inference = options.get("inference") or SVI()
     check_method(inference)
-    usual = USUAL if inference.bounds else USUAL[:2]
-    noises = usual if noise is None else tuple(noise) if isinstance(noise, list | tuple) else (noise,)
-    if not noises:
-        raise ValueError(f"noise must name at least one of {', '.join(NOISES)}")
-    checks.each_of("noise", noises, NOISES)
-    if noise is not None and data.spec.task == "classification":
-        raise ValueError(f"noise={noise!r} is for values, but the target is a class: leave noise out")
+    noises = _noises(noise, data, inference)
     if options.get("batch_size") is not None:
         checks.count("batch_size", options["batch_size"])
     checks.count("samples", options.get("samples", 1))
@@ -156,6 +150,18 @@ def fit_table(
     if folder is not None:
         posterior.save(folder)
     return posterior
+
+
+def _noises(noise: str | Sequence[str] | None, data: TableData, inference: Inference) -> tuple[str, ...]:
+    """The names of the noises to choose among; ValueError for one that is unknown, or for classes."""
+    usual = USUAL if inference.bounds else USUAL[:2]
+    names = usual if noise is None else tuple(noise) if isinstance(noise, list | tuple) else (noise,)
+    if not names:
+        raise ValueError(f"noise must name at least one of {', '.join(NOISES)}")
+    checks.each_of("noise", names, NOISES)
+    if noise is not None and data.spec.task == "classification":
+        raise ValueError(f"noise={noise!r} is for values, but the target is a class: leave noise out")
+    return names
 
 
 def load_table(

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
-from pyrobbb._support import text
 from pyrobbb._support.device import cpu_info
 from pyrobbb._support.random_state import isolated
-from pyrobbb.accelerated.record import Program, detached, first_line, lift, record
+from pyrobbb._support.text import kind_and_reason, one_line
+from pyrobbb.accelerated.record import Program, detached, lift, record
 
 Pass = Callable[[], Any]
 
@@ -61,7 +61,7 @@ def compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
     try:
         expected = _tried(graph, inputs)  # first, because inductor may change the graph
     except RuntimeError as error:  # torch records the backward pass of an LSTM that it cannot replay
-        raise CannotCompileError(f"its recording cannot be run: {text.one_line(error, 150)}") from error
+        raise CannotCompileError(f"its recording cannot be run: {one_line(error, 150)}") from error
     program = _compile(graph, inputs)
     if not _same(_tried(program, inputs), expected):
         raise CannotCompileError("the compiled program and the program itself give different results")
@@ -160,7 +160,7 @@ def _compile(graph: GraphModule, inputs: Sequence[Tensor]) -> Program:
             warnings.simplefilter("ignore")
             return inductor.standalone_compile(graph, list(inputs), dynamic_shapes="from_example_inputs")
     except Exception as error:
-        raise CannotCompileError(first_line(error)) from error
+        raise CannotCompileError(kind_and_reason(error)) from error
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from pyrobbb._support.optim import moments, on_the_device, trained
+from pyrobbb._support.text import kind_and_reason
 from pyrobbb.accelerated.agreement import check_taken
 from pyrobbb.accelerated.fast_step import FastStep, WrappedStep, forget_gradients
-from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
 
@@ -237,7 +237,7 @@ class Captured:
                 own[0].set_state(own[1])
             forget_gradients(optimizer)  # which may lie in the graph's memory
             cause = error.__context__  # that of the work itself, where ending the capture failed as well
-            raise RuntimeError(first_line(cause if isinstance(cause, Exception) else error)) from error
+            raise RuntimeError(kind_and_reason(cause if isinstance(cause, Exception) else error)) from error
 
     def replay(self) -> Terms:
         """Do the work; the terms are overwritten by the next replay."""
@@ -304,7 +304,7 @@ def lost_by(step: FastStep, x: Tensor, y: Tensor) -> str | None:
             with no_synchronisation(), NumbersByKernels():
                 step.compute(x, y)
         except RuntimeError as error:
-            return first_line(error)
+            return kind_and_reason(error)
         finally:
             forget_gradients(step.optimizer)
     return None

@@ -59,7 +59,6 @@ class SummedStep(WrappedStep, FastStep):
     def compute(
         self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
     ) -> Terms:
-        """The terms and gradients at the share that `self.share` holds."""
         assert not isinstance(self.step, ReferenceStep)
         return self._sum(self.step.compute(x, y, noise, counts) if len(x) else None, len(x))
 

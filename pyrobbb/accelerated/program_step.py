@@ -50,7 +50,6 @@ class ProgramStep(FastStep):
     def compute(
         self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
     ) -> Terms:
-        """The terms and gradients at the share that `self.share` holds."""
         if noise is None:
             self.normals.draw()
             noise = self.noise

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
-from pyrobbb._support import text
+from pyrobbb._support.text import kind_and_reason
 from pyrobbb.accelerated.fast_math import RULES
 
 Program = Callable[..., Any]
@@ -71,7 +71,7 @@ def _traced(program: Program, inputs: Sequence[Tensor], rules: Rules) -> GraphMo
             )
             graph = trace(*inputs)
     except Exception as error:
-        raise CannotRecordError(first_line(error)) from error
+        raise CannotRecordError(kind_and_reason(error)) from error
     found = [value for node in graph.graph.nodes for value in tree_leaves(node.meta.get("val"))]
     if any(type(n) is not int for value in found for n in getattr(value, "shape", ())):
         raise CannotRecordError("the size of one of its tensors depends on values")
@@ -205,8 +205,3 @@ def lift(graph: GraphModule, inputs: int) -> tuple[GraphModule, list[Tensor]]:
 def detached(held: Sequence[Tensor]) -> list[Tensor]:
     """What `lift` found, where it lies now."""
     return [value.detach() for value in held]
-
-
-def first_line(error: Exception) -> str:
-    """The kind of an error and the first line of its message."""
-    return f"{type(error).__name__}: {text.reason(error)}" if str(error).strip() else type(error).__name__

@@ -104,7 +104,6 @@ def to_groups(
             posterior.chain_weights,
         )  # fmt: skip
     chosen = WeightSelection(posterior.model, weights, seed)
-    chains = range(len(posterior.chains))
     shuffled = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(0))
     places = shuffled[: checks.count("observations", observations)].sort().values
     rows = data.train.take(places.to(data.train.x.device))
@@ -133,22 +132,7 @@ def to_groups(
         groups["prior_predictive"] = {"y": _samples(predictive)[None]}
     except (RuntimeError, ValueError) as error:  # a prior so wide that the network's output overflows
         logger.warning("posterior.nc has no prior_predictive: %s", error)
-    seen = [
-        posterior.predict(rows.x, rows.y, draws=draws, chains=[c], seed=seed, sample=True) for c in chains
-    ]
-    groups["posterior_predictive"] = {"y": np.stack([_samples(p) for p in seen])}
-    groups["observed_data"] = {"y": _columns(rows.y, 1, whole=_whole(seen[0]))}
-    if rows.weights is not None:
-        groups["constant_data"]["row_weight"] = as_numpy(rows.weights)
-        logger.warning(
-            "the rows have weights, but log_likelihood ignores them: az.loo and az.compare count each row "
-            "once, and leave out one of the copies that a weight above 1 stands for, so elpd is too high"
-        )
-    groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
-    guides: list[Any] = [guide for _, guide in posterior.chains]
-    if all(hasattr(guide, "diverging") and int(guide.kept) for guide in guides):
-        each = [guide.diverging[[guide.place(s, seed) for s in range(draws)]] for guide in guides]
-        groups["sample_stats"] = {"diverging": np.stack([as_numpy(chain) for chain in each])}
+    _add_training(groups, posterior, rows, draws, seed)
     if data.test is not None:
         _add_test(groups, posterior, data.test, draws, seed)
     _as_drawn(groups, posterior, draws, seed)
@@ -218,7 +202,29 @@ def _stacked(chains: list[list[dict[str, np.ndarray]]]) -> dict[str, np.ndarray]
     return {name: np.stack([np.stack([d[name] for d in draws]) for draws in chains]) for name in chains[0][0]}
 
 
+def _add_training(groups: Groups, posterior: Posterior, rows: Split, draws: int, seed: int) -> None:
+    """Targets, log-likelihoods and predictive draws of training rows; which draws of a sampler diverged."""
+    chains = range(len(posterior.chains))
+    seen = [
+        posterior.predict(rows.x, rows.y, draws=draws, chains=[c], seed=seed, sample=True) for c in chains
+    ]
+    groups["posterior_predictive"] = {"y": np.stack([_samples(p) for p in seen])}
+    groups["observed_data"] = {"y": _columns(rows.y, 1, whole=_whole(seen[0]))}
+    if rows.weights is not None:
+        groups["constant_data"]["row_weight"] = as_numpy(rows.weights)
+        logger.warning(
+            "the rows have weights, but log_likelihood ignores them: az.loo and az.compare count each row "
+            "once, and leave out one of the copies that a weight above 1 stands for, so elpd is too high"
+        )
+    groups["log_likelihood"] = {"y": _untied(np.stack([as_numpy(p.log_likelihood) for p in seen]))}
+    guides: list[Any] = [guide for _, guide in posterior.chains]
+    if all(hasattr(guide, "diverging") and int(guide.kept) for guide in guides):
+        each = [guide.diverging[[guide.place(s, seed) for s in range(draws)]] for guide in guides]
+        groups["sample_stats"] = {"diverging": np.stack([as_numpy(chain) for chain in each])}
+
+
 def _add_test(groups: Groups, posterior: Posterior, test: Split, draws: int, seed: int) -> None:
+    """Predictions for the test rows, by draws and as the mixture that they make."""
     chains = range(len(posterior.chains))
     each = [posterior.predict(test.x, draws=draws, chains=[c], seed=seed, sample=True) for c in chains]
     groups["predictions"] = {"y": np.stack([_samples(p) for p in each])}

@@ -11,7 +11,7 @@ from torch.distributions import MixtureSameFamily
 from pyrobbb._support.distribution_parts import in_double, moment, on_real_line
 from pyrobbb._support.model_inputs import NonFiniteOutputError, masks_values
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import scattered
+from pyrobbb.data.dataset import Split, scattered
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 
@@ -35,18 +35,10 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any, instead:
     if model.likelihood.prediction is not ValuePrediction:
         return
     rows = train.take(scattered(len(train), ROWS))
-    if masks_values(model, rows.x):  # residuals are of every place, the noise of some
+    found = _prediction_and_noise(model, guide, rows)
+    if found is None:
         return
-    try:
-        prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
-        noise = prediction.noise_std.double().square()
-    except NonFiniteOutputError:
-        raise
-    except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
-        return
-    scalar = all(on_real_line(part) and not part.event_shape for part in prediction.components)
-    if not scalar or not bool(noise.isfinite().all()):
-        return
+    prediction, noise = found
     if not bool(prediction.log_predictive[rows.counts > 0].isfinite().all()):
         raise NonFiniteOutputError("the log-likelihood of a training row is not finite")
     y = model.likelihood.encode(rows.y).double()
@@ -66,18 +58,44 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any, instead:
     beyond = torch.maximum(log(LEAST_NOISE) - off, off - log(MOST_NOISE)) - chance * error
     worst = int(beyond.argmax())
     if float(beyond[worst]) > 0:
-        advice = ["start it nearer to them, or train longer"]
-        if len(scales) > 1 and torch.allclose(scales, scales[0]):
-            advice.insert(0, "give each output its own (a list as scale)")
-        if not model.likelihood_sites and not list(model.likelihood.parameters()):
-            given = any(name.endswith("scale") for name, _ in model.likelihood.named_buffers())
-            by_network = not given and bool((noise != noise[0]).any())
-            advice = ["train longer"] if by_network else ["learn the noise (learn_scale=True)", *advice]
         logger.warning(
             "output %d has noise of standard deviation %.3g, but the training rows have residuals of %.3g: "
             "%s",
-            worst, float(scales[worst]), float(residuals[worst]), instead or ", ".join(advice),
+            worst, float(scales[worst]), float(residuals[worst]), instead or _advice(model, noise, scales),
         )  # fmt: skip
+
+
+def _prediction_and_noise(
+    model: BayesianNetwork, guide: nn.Module, rows: Split
+) -> tuple[ValuePrediction, Tensor] | None:
+    """What the fit predicts for some rows, and the variance of the noise there.
+
+    None where there is nothing to compare: y is not real, has no variance, or is masked in places, of which
+    residuals know nothing.
+    """
+    if masks_values(model, rows.x):
+        return None
+    try:
+        prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
+        noise = prediction.noise_std.double().square()
+    except NonFiniteOutputError:
+        raise
+    except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
+        return None
+    scalar = all(on_real_line(part) and not part.event_shape for part in prediction.components)
+    return (prediction, noise) if scalar and bool(noise.isfinite().all()) else None
+
+
+def _advice(model: BayesianNetwork, noise: Tensor, scales: Tensor) -> str:
+    """What to do about noise of the wrong size, given its variance in each row and its scale over all."""
+    advice = ["start it nearer to them, or train longer"]
+    if len(scales) > 1 and torch.allclose(scales, scales[0]):
+        advice.insert(0, "give each output its own (a list as scale)")
+    if not model.likelihood_sites and not list(model.likelihood.parameters()):
+        given = any(name.endswith("scale") for name, _ in model.likelihood.named_buffers())
+        by_network = not given and bool((noise != noise[0]).any())
+        advice = ["train longer"] if by_network else ["learn the noise (learn_scale=True)", *advice]
+    return ", ".join(advice)
 
 
 def _squares_in_noises(prediction: ValuePrediction, y: Tensor) -> Tensor:

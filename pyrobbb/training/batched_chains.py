@@ -14,6 +14,7 @@ from torch import Tensor
 from pyrobbb._support.flat import identical
 from pyrobbb._support.network_checks import buffers_kept
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
+from pyrobbb._support.text import kind_and_reason
 from pyrobbb.accelerated.agreement import Seen, difference, gradients, seen
 from pyrobbb.accelerated.batched_step import NotBatchableError, StackedDescent, StackedStep
 from pyrobbb.accelerated.compilation_cost import MEAN_FIELD, POINT, Prepare, fastest, ways
@@ -23,7 +24,6 @@ from pyrobbb.accelerated.fast_step import NotFastError
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
 from pyrobbb.accelerated.prior_segments import PriorSegment, prior_segments
 from pyrobbb.accelerated.program_step import ProgramStep
-from pyrobbb.accelerated.record import first_line
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.point import DescentStep
 from pyrobbb.svi import Terms
@@ -124,7 +124,7 @@ class BatchedChains(JointChains):
         try:
             terms = self._evaluate(parts, [1.0] * len(parts), noise)
         except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
-            raise NotBatchableError(f"the network cannot be batched: {first_line(error)}") from error
+            raise NotBatchableError(f"the network cannot be batched: {kind_and_reason(error)}") from error
         if not all(map(identical, before, buffers)):
             raise NotBatchableError("the network changes its buffers, which each chain has for itself")
         if not torch.equal(at, torch.get_rng_state()):
@@ -135,7 +135,6 @@ class BatchedChains(JointChains):
                 raise NotBatchableError(f"training {r} has a different {found.name} in the batch than alone")
 
     def __call__(self, parts: Sequence[Split], kl_weights: Sequence[float]) -> Terms:
-        """Step every chain on a minibatch of its own; the terms have a row for each."""
         terms = self._evaluate(parts, kl_weights, self._draw())
         for step in self.alone:
             step.optimise()

@@ -54,7 +54,6 @@ class InterleavedChains(JointChains):
             raise
 
     def __call__(self, parts: Sequence[Split], kl_weights: Sequence[float]) -> Terms:
-        """Step every chain on a minibatch of its own; the terms have a row for each."""
         works = [
             lambda step=step, part=part, weight=weight: step(
                 part.x, part.y, weight, len(part) / len(self.chains[0].train), part.weights
@@ -65,7 +64,6 @@ class InterleavedChains(JointChains):
         return Terms(torch.stack(kl), torch.stack(nll))
 
     def take_many(self) -> list[Terms]:
-        """The next steps of every chain, as `GraphStep.take_many` takes them."""
         if self.apart is None:
             self.apart = not self._same_apart()
             if self.apart:
@@ -120,12 +118,10 @@ class InterleavedChains(JointChains):
         return values, [generator.get_state() for generator in self.generators]
 
     def keep_noise(self) -> None:
-        """Leave each chain's random state with it."""
         for chain, generator in zip(self.chains, self.generators, strict=True):
             chain.noise = {**chain.noise, chain.device.type: generator.get_state()}
 
     def release(self) -> None:
-        """Let each chain step alone from here on."""
         for step in self.steps:
             step.draw_from(None)
 
