@@ -251,15 +251,15 @@ class BayesianNetwork(FunctionalNetwork):
         return [buffer for part in self._priors for buffer in self._modules[part].buffers()]
 
     def centres(self) -> dict[str, Tensor]:
-        """The network's initial values on which their priors depend, for no `state_dict` holds them.
+        """The initial value of each weight whose prior depends on it, as `Centred` does.
 
-        As far as a prior reads them from `parameter`.
+        No `state_dict` holds these values, so a saved posterior keeps them apart.
         """
         with isolated(device=self.device), poutine.block(), torch.no_grad():
             return {name: value for name, value in self.initial().items() if self._prior_reads(name, value)}
 
     def _prior_reads(self, name: str, value: Tensor) -> bool:
-        """Whether another value of the weight, which none of its numbers equals, has another prior."""
+        """Whether the prior of a weight depends on its value: asked again, for other numbers throughout."""
         parts = []
         for each in (value, value.abs().mul_(2).add_(1)):
             seed_generators(0, value.device)  # a prior may draw

@@ -166,13 +166,13 @@ def nodes_of(nodes: Mapping[str, Any], latents: Sequence[str]) -> tuple[dict[str
 
 
 def distinct(chains: Iterable[FittedChain], draws: int) -> int:
-    """`draws` of each chain, or fewer, so that none is there twice: of samplers as many as each kept."""
+    """How many draws to take of each chain so that none repeats: `draws`, or as many as a sampler kept."""
     kept = (int(getattr(guide, "kept", 0)) for _, guide in chains)
     return min([draws, *filter(None, kept)])
 
 
 def order(chain: FittedChain, draws: int, seed: int = 0) -> list[int] | None:
-    """The first `draws` in the order in which a sampler drew them; None of a guide with independent draws."""
+    """The numbers of the first `draws` draws in the order of a sampler's chain; None if independent."""
     guide: Any = chain[1]
     if not hasattr(guide, "stored_draw"):
         return None

@@ -394,7 +394,7 @@ class ValuePrediction(Prediction):
 
 
 def error_among(scores: Mapping[str, float]) -> ErrorMetric:
-    """Which of some scores is the error."""
+    """The metric that is the error among scores by name: the percentage of wrong labels, else the RMSE."""
     kinds = (ClassPrediction.error, ValuePrediction.error)
     return next((error for error in kinds if error.name in scores), kinds[1])
 

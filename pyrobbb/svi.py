@@ -226,7 +226,7 @@ def nll_of(model_trace: Any, counts: Tensor | None = None) -> Tensor:
 
 
 def counted(each: Tensor, counts: Tensor | None) -> Tensor:
-    """`each` row's log-likelihood, (*draws, B), as often as it counts."""
+    """Log-likelihoods of rows, (*draws, B), each times how often its row counts; None is once."""
     return each if counts is None else each * counts
 
 

@@ -88,9 +88,10 @@ def outputs(model: BayesianNetwork, weights: Weights, x: Tensor, block: Block) -
 
 
 def _activations(model: BayesianNetwork, weights: Weights, x: Tensor) -> tuple[int, int]:
-    """Bytes that two of the largest layer outputs take for one row, found by trying a row.
+    """Bytes of activations for one row: those that all draws share, and those of each draw.
 
-    Of what all draws share, as it comes before the first of their weights, and of what each draw has alone.
+    Either is twice the largest output of a layer, seen as one row passes through the network. Draws share
+    what is computed before the first layer with drawn weights.
     """
     largest = {False: 0, True: 1}
     drawn = False

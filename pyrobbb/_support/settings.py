@@ -77,9 +77,10 @@ def _public(thing: Any) -> dict[str, Any]:
 
 
 def own_constants(guide: Any) -> dict[str, Any]:
-    """The constants of the parts of a guide that are the user's own, but for whole numbers, which may count.
+    """The `constants` of those parts of a guide that the user wrote, by path.
 
-    Those of Pyro's parts and ours are in their shapes.
+    Whole numbers are left out, as they may be counters. What Pyro's parts and ours were made with shows in
+    the shapes of their parameters.
     """
     found: dict[str, Any] = {}
     for path, part in guide.named_modules():

@@ -40,22 +40,14 @@ class FunctionStep(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Inference:
-    """How a posterior is found; the base of every method.
+    """How a posterior is found; the base of every method, whose flags say what kind it is."""
 
-    `steps` says whether the training loop takes steps at all: a sampler that works on all data at once does
-    everything in `finish`. `bounds` says whether the loss of its steps is a variational free energy, for
-    a guide with a density, `planned` whether its draws are laid out over all steps, so that a longer training
-    is another one; `own_guide` that it takes no guide of the user's; `descends` that the optimiser takes its
-    steps, so that a weight decay would act; `samples` that it draws every parameter, so that none may be
-    without a prior.
-    """
-
-    steps: ClassVar[bool] = True
-    bounds: ClassVar[bool] = False
-    planned: ClassVar[bool] = False
-    own_guide: ClassVar[bool] = False
-    descends: ClassVar[bool] = False
-    samples: ClassVar[bool] = False
+    steps: ClassVar[bool] = True  # in minibatches; a sampler of all data at once does everything in `finish`
+    bounds: ClassVar[bool] = False  # its loss is a variational free energy, for a guide with a density
+    planned: ClassVar[bool] = False  # its draws are laid out over all steps: a longer training is another one
+    own_guide: ClassVar[bool] = False  # it takes no guide of the user's
+    descends: ClassVar[bool] = False  # the optimiser takes its steps, so that a weight decay would act
+    samples: ClassVar[bool] = False  # it draws every parameter, so that none may be without a prior
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         """Raise ValueError, with the reason, if the method cannot give a posterior of this training."""

@@ -142,17 +142,16 @@ class Learned(nn.Module, ByModule):
     def update(self, model: Any, guide: Any) -> None:
         """One M-step for the present q: `guide`, of the `BayesianNetwork` that this prior belongs to."""
         drawn: dict[str, Tensor] = {}
-        moments = guide.loc_and_scale() if hasattr(guide, "loc_and_scale") else None
+        moments = guide.loc_and_scale() if hasattr(guide, "loc_and_scale") else ({}, {})
         for group in self.groups.values():
-            known = moments is not None and set(group.sites) <= set(moments[0])
-            exact = known and group.family.quadratic
+            exact = set(group.sites) <= set(moments[0]) and group.family.quadratic
             if not exact and not drawn:
                 nodes = poutine.trace(guide).get_trace().nodes
                 drawn = {name: nodes[name]["value"] for name in model.sites}
             pairs = []
             for name in group.sites:
                 prior = univariate(model.prior_of(name))
-                if moments is not None and exact:  # E (w - a)^2 of a normal, without a draw
+                if exact:  # E (w - a)^2 of a normal, without a draw
                     loc, scale = (moment[name] for moment in moments)
                     w, of_prior = prior.loc + torch.hypot(loc - prior.loc, scale), prior.loc + prior.scale
                 else:

@@ -125,11 +125,12 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
 
 
 def _laws(made: BayesianNetwork) -> dict[str, str]:
-    """The size of each tensor in the distributions that a prior of one's own gives, wherever it reads them.
+    """What tells a user's own prior from another: a number for each tensor of the weights' distributions.
 
-    It is the root of the mean square of v + |v| cos(k), over the tensor's numbers v_k, which tells order and
-    sign and does not cancel: three digits are hardly ever others on another processor. Nothing of our own
-    priors, whose values tell, nor where something is drawn, trained or kept in buffers.
+    The number is the root of the mean square of v_k + |v_k| cos(k) over the tensor's values v_k. It depends
+    on their order and signs, nothing in it cancels, and its first three digits are the same on nearly every
+    processor. There is none for our own priors, which their options identify, nor for one that draws, trains
+    or keeps something in buffers.
     """
     kinds = {type(part).__module__.partition(".")[0] for part in (made.prior, *made.prior.parts())}
     changing = [*made.other_latents, *made.prior_parameters, *made.prior_buffers]

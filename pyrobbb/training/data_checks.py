@@ -194,7 +194,7 @@ def _warn_of_features(x: Tensor) -> None:
 
 
 def _unused(model: BayesianNetwork, x: Tensor) -> list[str]:
-    """The weights that the output has nothing to do with, as no draw of theirs reaches it."""
+    """The weights on which the network's output does not depend."""
     weights = {name: value.detach().clone().requires_grad_() for name, value in model.initial().items()}
     found = _slopes(model.apply_network(weights, x).sum(), list(weights.values()))
     return [name for name, slope in zip(weights, found, strict=True) if slope is None]
@@ -271,10 +271,11 @@ def _check_output(model: BayesianNetwork, first: Split) -> None:
 
 
 def _check_in_training(model: BayesianNetwork, x: Tensor) -> None:
-    """ValueError if layers in their own modes mix rows, or give drawn weights another gradient than theirs.
+    """ValueError if the network, in training mode, mixes rows or takes a gradient at other weights.
 
-    That is if it depends on the weights that lie in the network meanwhile. What torch.utils.checkpoint
-    computes again takes these, for most layers without a word. `model` is a copy, which is changed.
+    The gradient by drawn weights must not depend on the values that lie in the network meanwhile. With
+    torch.utils.checkpoint it does: what is computed again, in the backward pass, reads those, for most layers
+    without an error. `model` is a copy, which is changed.
     """
     mixes = False
     with suppress(RuntimeError, ValueError):  # a network may train that has no slopes by x
