@@ -30,7 +30,7 @@ from pyrobbb.priors import Prior
 from pyrobbb.training.trainer import Training
 
 N, FEATURES, OUTPUTS = 12, 3, 2
-ROOMS = {"0.weight": (4, 3), "0.bias": (4,), "2.weight": (2, 4), "conv.weight": (2, 3, 3, 3)}
+SHAPES = {"0.weight": (4, 3), "0.bias": (4,), "2.weight": (2, 4), "conv.weight": (2, 3, 3, 3)}
 
 
 def _draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -63,7 +63,7 @@ class PriorContract:
 
     def distributions(self, dtype: torch.dtype = torch.float32) -> list[tuple[Any, Tensor]]:
         """Each distribution of the prior, with a parameter of its shape, leaving out deterministic ones."""
-        given = [(name, _draw(*shape, dtype=dtype)) for name, shape in ROOMS.items()]
+        given = [(name, _draw(*shape, dtype=dtype)) for name, shape in SHAPES.items()]
         found = [(self.make().distribution(name, parameter), parameter) for name, parameter in given]
         return [pair for pair in found if pair[0] is not None]
 
@@ -168,9 +168,9 @@ class LikelihoodContract:
         likelihood = self.make()
         return BayesianNetwork(_network(likelihood.width(OUTPUTS)), priors.Normal(), likelihood, N)
 
-    def output(self, *draws: int, rows: int = N) -> Tensor:
-        """What a network gives for `rows` rows, under `draws` draws of its weights."""
-        return _draw(*draws, rows, self.make().width(OUTPUTS))
+    def output(self, *draws: int) -> Tensor:
+        """What a network gives for `N` rows, under `draws` draws of its weights."""
+        return _draw(*draws, N, self.make().width(OUTPUTS))
 
     def latents(self, seed: int = 0) -> dict[str, Tensor]:
         """A draw of the likelihood's latents from their priors; none if it has no `PyroSample`."""

@@ -34,10 +34,9 @@ class Blobs:
 
     def __post_init__(self) -> None:
         checks.keep(self, classes=checks.count("classes", self.classes, minimum=2))
-        checks.keep(self, N=checks.count("N", self.N, minimum=self.classes))  # every class occurs
         checks.keep(self, features=checks.count("features", self.features))
         checks.positive("separation", self.separation)
-        _check_common(self)
+        _check_common(self, least_rows=self.classes)  # every class occurs
 
     def load(self) -> Dataset:
         """Draw the data; the same seed gives the same data."""
@@ -70,7 +69,6 @@ class NoisySine:
     gap: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        checks.keep(self, N=checks.count("N", self.N))
         _check_common(self)
         try:
             low, high = (0.0, 0.5) if self.gap is None else self.gap
@@ -142,7 +140,6 @@ class PaperCurve:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.keep(self, N=checks.count("N", self.N))
         _check_common(self)
         checks.number("low", self.low)
         if checks.number("high", self.high) <= self.low:
@@ -190,11 +187,11 @@ class Points:
         return from_arrays(self.x, self.y, task="regression", name="Points")
 
 
-def _check_common(made: Any) -> None:
+def _check_common(made: Any, least_rows: int = 1) -> None:
     """Raise ValueError if the noise, the seed, or the number of rows of a part is outside its domain."""
     checks.between("noise", made.noise, 0, math.inf)
-    for name in ("validation", "test"):
-        checks.keep(made, **{name: checks.count(name, getattr(made, name), minimum=0)})
+    for name, least in (("N", least_rows), ("validation", 0), ("test", 0)):
+        checks.keep(made, **{name: checks.count(name, getattr(made, name), minimum=least)})
     checks.keep(made, seed=checks.seed("seed", made.seed))
 
 

@@ -40,7 +40,7 @@ from pyrobbb._support import checks
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb.accelerated.compilation_cost import Prepare, fastest, ways
 from pyrobbb.accelerated.compile import compiled_program
-from pyrobbb.accelerated.prior_segments import NotElementwiseError, PriorSegment, prior_segments
+from pyrobbb.accelerated.prior_segments import NotElementwiseError, prior_segments
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.inference.method import MakeGuide, OwnStep
@@ -152,7 +152,9 @@ class NaturalGradient(OwnStep):
                 options["steps"], 1 / (1 - self.beta2),
             )  # fmt: skip
         try:
-            segments = _element_wise(model, guide)
+            if model.other_latents:
+                raise NotElementwiseError("the prior or likelihood has latent sites of its own")
+            segments = prior_segments({name: model.prior_of(name) for name in guide.shapes})
         except NotElementwiseError as reason:
             options["log"](f"the prior's gradient is taken by Pyro: {reason}")
             return NaturalGradientStep(self, model, guide, optimizer, None)
@@ -174,10 +176,3 @@ class NaturalGradient(OwnStep):
                 "the %d steps, or take a smaller beta2 or h0",
                 100 * left, steps,
             )  # fmt: skip
-
-
-def _element_wise(model: BayesianNetwork, guide: NormalByScale) -> list[PriorSegment]:
-    """The prior, weight by weight in the guide's order."""
-    if model.other_latents:
-        raise NotElementwiseError("the prior or likelihood has latent sites of its own")
-    return prior_segments({name: model.prior_of(name) for name in guide.shapes})
