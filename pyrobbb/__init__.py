@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from pyrobbb.bnn import BayesianNetwork
-    from pyrobbb.experiment import Run
-    from pyrobbb.from_trained import partly_bayesian
-    from pyrobbb.mean_field import MeanFieldNormal
-    from pyrobbb.posterior import Posterior
-    from pyrobbb.tabular import fit_table, load_table
-    from pyrobbb.training.trainer import Training, fit
+    from pyrobbb.bnn import BayesianNetwork as BayesianNetwork
+    from pyrobbb.experiment import Run as Run
+    from pyrobbb.from_trained import partly_bayesian as partly_bayesian
+    from pyrobbb.mean_field import MeanFieldNormal as MeanFieldNormal
+    from pyrobbb.posterior import Posterior as Posterior
+    from pyrobbb.tabular import fit_table as fit_table
+    from pyrobbb.tabular import load_table as load_table
+    from pyrobbb.training.trainer import Training as Training
+    from pyrobbb.training.trainer import fit as fit
 
 _HOME = {
     "BayesianNetwork": "pyrobbb.bnn",
@@ -29,18 +31,7 @@ _HOME = {
     "partly_bayesian": "pyrobbb.from_trained",
 }
 
-__all__ = [
-    "BayesianNetwork",
-    "MeanFieldNormal",
-    "Posterior",
-    "Run",
-    "Training",
-    "__version__",
-    "fit",
-    "fit_table",
-    "load_table",
-    "partly_bayesian",
-]
+__all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from pyrobbb._support import checks, text
 
 logger = logging.getLogger(__name__)
 
-PYRO_S = "_unconstrained"  # how Pyro ends the name of a parameter that it constrains
+UNCONSTRAINED = "_unconstrained"  # how Pyro ends the name of a parameter that it constrains
 FORMS = ("fused", "foreach", "capturable", "differentiable")  # of an optimiser: how it is computed, by device
 MakeOptimizer = Callable[[Iterable[dict[str, Any]]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler]
@@ -171,7 +171,7 @@ def parameter_groups(
     rest = dict(named)
     groups = []
     for part, factor in rates.items():
-        matching = [k for k in named if f".{part}." in f".{k.removesuffix(PYRO_S)}."]
+        matching = [k for k in named if f".{part}." in f".{k.removesuffix(UNCONSTRAINED)}."]
         if not matching:
             raise ValueError(f"rates: {part!r} matches no parameter; the parameters are {', '.join(named)}")
         chosen = {k: rest.pop(k) for k in matching if k in rest}

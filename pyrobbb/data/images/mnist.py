@@ -6,6 +6,7 @@ rows back for validation.
 
 import os
 from dataclasses import dataclass
+from types import NoneType
 from typing import ClassVar
 
 import torch
@@ -57,8 +58,11 @@ class IdxImages:
 
     def __post_init__(self) -> None:
         # Whether root exists is asked in load(): a stored config can be read on another machine.
-        if not (self.root is None or isinstance(self.root, str | os.PathLike)):
-            raise ValueError(f"root must be a folder or nothing, got {self.root!r}")
+        checks.check_kinds(
+            root=(self.root, (str, os.PathLike, NoneType)),
+            flatten=(self.flatten, bool),
+            download=(self.download, bool),
+        )
         checks.positive("scale", self.scale)
         checks.keep(self, validation=checks.count("validation", self.validation, minimum=0))
         checks.between("validation", self.validation, 0, self.files.train_rows - 1)
@@ -66,9 +70,6 @@ class IdxImages:
         if self.limit is not None:
             checks.keep(self, limit=checks.count("limit", self.limit))
             checks.between("limit", self.limit, 1, self.files.train_rows - self.validation)
-        for name in ("flatten", "download"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
 
     def load(self) -> Dataset:
         """Find, check and split the data.
