@@ -44,6 +44,7 @@ class Source(Protocol):
         """Read or make the data."""
 
 
+Ledger = Mapping[str, Entry]  # as `kl_ledger` gives it
 MakeModel = Callable[[Spec, Prior, Likelihood], BayesianNetwork]
 
 
@@ -183,11 +184,7 @@ class Run(Options):
         return data
 
     def _metrics(
-        self,
-        posterior: Posterior,
-        data: Dataset,
-        chains: Sequence[Training],
-        ledger: Mapping[str, Entry] | None,
+        self, posterior: Posterior, data: Dataset, chains: Sequence[Training], ledger: Ledger | None
     ) -> dict[str, Any]:
         """Scores of the rows held out, what the training took, and what its loss says."""
         found: dict[str, Any] = {}
@@ -208,11 +205,7 @@ class Run(Options):
         return found
 
     def _bound(
-        self,
-        posterior: Posterior,
-        data: Dataset,
-        chains: Sequence[Training],
-        ledger: Mapping[str, Entry] | None,
+        self, posterior: Posterior, data: Dataset, chains: Sequence[Training], ledger: Ledger | None
     ) -> dict[str, Any]:
         """The free energy, that of ignoring the inputs, where it goes, and what it is as a code.
 
@@ -290,7 +283,7 @@ class Result:
     posterior: Posterior
     metrics: dict[str, Any]
 
-    def save(self, folder: Path, ledger: Mapping[str, Entry] | None = None) -> None:
+    def save(self, folder: Path, ledger: Ledger | None = None) -> None:
         """Write `metrics.json` and, if there are Bayesian weights, `posterior.nc`.
 
         Removes `check.json` and the files of an earlier pruning, which describe an earlier state. `ledger` is

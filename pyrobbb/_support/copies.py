@@ -44,10 +44,7 @@ def own_copy(thing: T) -> T:
 
 
 def own_pair(model: M, guide: nn.Module) -> tuple[M, nn.Module]:
-    """Deep copies of a model and its guide, in which Pyro's autoguides still refer to the given model.
-
-    Copying one takes its model away, from the original too; so it is put back into both.
-    """
+    """Deep copies of both; Pyro's autoguides lose their model by being copied, and both get it back."""
     autos, kept = _autoguides(guide), [(part._model, part.master) for part in _autoguides(guide)]
     try:
         one, other = own_copy((model, guide))

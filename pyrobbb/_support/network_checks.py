@@ -218,17 +218,10 @@ def check_event(module: PyroModule, attribute: str) -> None:
 
 
 def check_prior(name: str, prior: TorchDistribution, parameter: Tensor, *, trained: bool) -> None:
-    """Check that `prior` is a proper prior of the weight `name`, one event of the parameter's shape.
+    """Raise ValueError unless `prior` is a proper prior of the weight `name`: one event of its shape.
 
-    Args:
-        name: The weight's name, for messages.
-        prior: Its prior.
-        parameter: The weight itself.
-        trained: Whether the optimiser is given the parameters of the prior, if it has any.
-
-    Raises:
-        ValueError: If it is not, its scale is not positive, or it has a parameter that is not trained.
-        NotImplementedError: If torch does not draw it in half precision.
+    `trained` says whether the optimiser is given the prior's own parameters, if it has any.
+    NotImplementedError, if torch does not draw it in half precision.
     """
     base = univariate(prior)
     for kind, reason in UNFIT.items():

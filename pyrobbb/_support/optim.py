@@ -263,36 +263,31 @@ def made_schedule(make: Callable[..., Any], optimizer: Optimizer, epochs: int) -
             group["lr"] = group["lr"].clone()
     before = [{k: deepcopy(v) for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     trial = made("schedule", make, optimizer, kind=LRScheduler)
-    _check_schedule(trial, epochs)
+    name = type(trial).__name__
+    if isinstance(trial, ReduceLROnPlateau):
+        raise ValueError(
+            f"schedule {name} follows a measured value, but rates here follow the epoch alone; use one such "
+            f"as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
+        )
+    milestones = list(getattr(trial, "milestones", ()))  # MultiStepLR's: one that is not an epoch never comes
+    if not all(isinstance(epoch, Integral) for epoch in milestones):
+        raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
+    if isinstance(trial, OneCycleLR) and trial.total_steps > epochs:
+        logger.warning(
+            "schedule %s lasts %d steps, but takes one per epoch, of which there are %d: set total_steps to "
+            "the number of epochs, not of batches", name, trial.total_steps, epochs,
+        )  # fmt: skip
     rates = _tried_rates(trial, optimizer, epochs)
     if all(len({*each}) == 1 for each in rates) and len({float(kept["lr"]) for kept in before}) > 1:
         raise ValueError(
-            f"schedule {type(trial).__name__} gives all parameters one learning rate, and factors in rates "
-            f"would have no effect: leave rates out, or take a schedule that multiplies, such as LambdaLR"
+            f"schedule {name} gives all parameters one learning rate, and factors in rates would have no "
+            f"effect: leave rates out, or take a schedule that multiplies, such as LambdaLR"
         )
     for group, kept in zip(optimizer.param_groups, before, strict=True):  # as if it had not been tried
         for key in group.keys() - kept.keys() - {"params"}:
             del group[key]
         group.update(kept)
     return made("schedule", make, optimizer, kind=LRScheduler)
-
-
-def _check_schedule(schedule: LRScheduler, epochs: int) -> None:
-    """ValueError for a schedule that cannot step once per epoch; a warning for one that is too long."""
-    name = type(schedule).__name__
-    if isinstance(schedule, ReduceLROnPlateau):
-        raise ValueError(
-            f"schedule {name} follows a measured value, but rates here follow the epoch alone; use one such "
-            f"as CosineAnnealingLR, StepLR, MultiStepLR or ExponentialLR"
-        )
-    milestones = list(getattr(schedule, "milestones", ()))  # one that is not an epoch would never come
-    if not all(isinstance(epoch, Integral) for epoch in milestones):
-        raise ValueError(f"schedule {name}: milestones must be whole numbers of epochs, got {milestones}")
-    if isinstance(schedule, OneCycleLR) and schedule.total_steps > epochs:
-        logger.warning(
-            "schedule %s lasts %d steps, but takes one per epoch, of which there are %d: set total_steps to "
-            "the number of epochs, not of batches", name, schedule.total_steps, epochs,
-        )  # fmt: skip
 
 
 def _tried_rates(schedule: LRScheduler, optimizer: Optimizer, epochs: int) -> list[list[float]]:

@@ -171,7 +171,8 @@ class _Case(NamedTuple):
 def _fast_step(case: _Case, estimator: str) -> MeanFieldStep | ProgramStep:
     """The step without Pyro, or with all that Pyro runs as one program."""
     if case.point:
-        return _point(case)
+        program = point_program(case.model, trained(case.optimizer))
+        return fastest(lambda how: case.step(program, (1, 0), how), case.ways(POINT), case.log)
     try:
         segments = element_wise(case.model, case.guide, case.first)
     except NotFastError as reason:
@@ -223,11 +224,6 @@ def _local(case: _Case, segments: list[PriorSegment]) -> ProgramStep:
     others = f"; {', '.join(drawn)} are drawn as weights" if drawn else ""
     case.log(f"{said}{others}")
     return fastest(lambda how: case.step(program, (used,), how), case.ways(LOCAL), case.log)
-
-
-def _point(case: _Case) -> ProgramStep:
-    program = point_program(case.model, trained(case.optimizer))
-    return fastest(lambda how: case.step(program, (1, 0), how), case.ways(POINT), case.log)
 
 
 def _pyro(case: _Case, reason: Exception) -> ProgramStep:

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from torch import Tensor
 
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import in_double, univariate
@@ -91,7 +90,9 @@ def kl_ledger(
             for name in model.sites:
                 base = univariate(prior[name]["fn"])
                 if isinstance(base, ScaleMixtureNormal):
-                    slab.setdefault(name, []).append(_slab(base, prior[name]["value"]))
+                    spike = base.spike_probability(prior[name]["value"])
+                    wide = torch.where(base.sigma1 < base.sigma2, spike, 1 - spike)  # learned past the other
+                    slab.setdefault(name, []).append(float(wide.mean()))
     loc, scale = moments((model, guide))
     signal = {name: int((loc[name].abs() > scale[name]).sum()) for name in model.sites}
     return {
@@ -107,13 +108,6 @@ def kl_ledger(
         )
         for row, (_, latents) in rows.items()
     }
-
-
-def _slab(prior: ScaleMixtureNormal, w: Tensor) -> float:
-    """The expected share of the weights w that the wider component has drawn."""
-    spike = prior.spike_probability(w)
-    wide = torch.where(prior.sigma1 < prior.sigma2, spike, 1 - spike)  # once learned past each other
-    return float(wide.mean())
 
 
 def _mcse(draws: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from torch.distributions import MixtureSameFamily
 from pyrobbb._support.distribution_parts import in_double, moment, on_real_line
 from pyrobbb._support.model_inputs import NonFiniteOutputError, masks_values
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data.dataset import Split, scattered
+from pyrobbb.data.dataset import scattered
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ValuePrediction
 
@@ -35,10 +35,18 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any, instead:
     if model.likelihood.prediction is not ValuePrediction:
         return
     rows = train.take(scattered(len(train), ROWS))
-    found = _prediction_and_noise(model, guide, rows)
-    if found is None:
+    if masks_values(model, rows.x):  # residuals are of every place, the noise of some
         return
-    prediction, noise = found
+    try:
+        prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
+        noise = prediction.noise_std.double().square()
+    except NonFiniteOutputError:
+        raise
+    except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
+        return
+    scalar = all(on_real_line(part) and not part.event_shape for part in prediction.components)
+    if not scalar or not bool(noise.isfinite().all()):
+        return
     if not bool(prediction.log_predictive[rows.counts > 0].isfinite().all()):
         raise NonFiniteOutputError("the log-likelihood of a training row is not finite")
     y = model.likelihood.encode(rows.y).double()
@@ -63,27 +71,6 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any, instead:
             "%s",
             worst, float(scales[worst]), float(residuals[worst]), instead or _advice(model, noise, scales),
         )  # fmt: skip
-
-
-def _prediction_and_noise(
-    model: BayesianNetwork, guide: nn.Module, rows: Split
-) -> tuple[ValuePrediction, Tensor] | None:
-    """What the fit predicts for some rows, and the variance of the noise there.
-
-    None where there is nothing to compare: y is not real, has no variance, or is masked in places, of which
-    residuals know nothing.
-    """
-    if masks_values(model, rows.x):
-        return None
-    try:
-        prediction = Posterior([(model, guide)]).predict(rows.x, rows.y, draws=DRAWS)
-        noise = prediction.noise_std.double().square()
-    except NonFiniteOutputError:
-        raise
-    except (ValueError, NotImplementedError):  # a guide that gives no draws yet, a y without variance
-        return None
-    scalar = all(on_real_line(part) and not part.event_shape for part in prediction.components)
-    return (prediction, noise) if scalar and bool(noise.isfinite().all()) else None
 
 
 def _advice(model: BayesianNetwork, noise: Tensor, scales: Tensor) -> str:

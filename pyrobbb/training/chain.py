@@ -166,10 +166,7 @@ class Chain:
         self.changed = False  # whether they did in the epoch that ended last, in whichever process
 
     def _sizes(self, given: int | None, N: int, ranks: ProcessGroup, loader: int | None) -> tuple[int, int]:
-        """Rows B of a minibatch and minibatches M of an epoch; ValueError if they do not fit the N rows.
-
-        `given` is the model's own N, `loader` the batch size of a `DataLoader`; each may be None.
-        """
+        """Rows B of a minibatch and minibatches M of an epoch; given the model's N and a loader's B."""
         if given not in (None, N):
             raise ValueError(
                 f"the model was made for N={given} data, the training set has {N}; to train it on all of "
