@@ -30,7 +30,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.training import compatibility
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.history import Epoch
-from pyrobbb.training.progress import Progress, Silent
+from pyrobbb.training.progress import Progress
 from pyrobbb.training.trainer import NonFiniteLossError
 
 Result = dict[str, Any]
@@ -198,7 +198,7 @@ def fit_points(
     results = {}
     for i, (name, config) in enumerate(points.items(), 1):
         began = perf_counter()
-        results[name] = fit_point(config, measure, progress=Silent())
+        results[name] = fit_point(config, measure)
         stopped = "stopped" in results[name]
         said = f"not finite in epoch {results[name]['stopped_epoch']}" if stopped else words(results[name])
         print(f"[{i}/{len(points)}] {name}: {said} ({perf_counter() - began:.0f} s)", flush=True)

@@ -22,7 +22,6 @@ from pyrobbb.data.dataset import Dataset
 from pyrobbb.experiment import Run
 from pyrobbb.inference import Laplace
 from pyrobbb.posterior import Posterior
-from pyrobbb.training.progress import Silent
 from pyrobbb.training.trainer import NonFiniteLossError, posterior_of, train_all
 
 
@@ -46,7 +45,7 @@ def fitted(config: DictConfig, *, keep: bool = False, around: str = "") -> tuple
         raise RefusedError(str(error)) from error
     folder = Path(config.folder) if keep else None
     chains = train_all(
-        lambda chain, fast: run.training(data, chain, folder, Silent(), fast=fast),
+        lambda chain, fast: run.training(data, chain, folder, fast=fast),
         run.chains, fast=run.fast, together=run.together, device=run.device,
     )  # fmt: skip
     posterior = posterior_of(chains)

@@ -36,7 +36,6 @@ from pyrobbb.evaluation.trivial_bound import trivial_free_energy
 from pyrobbb.predictive import ClassPrediction
 from pyrobbb.training.callbacks import Callback, View
 from pyrobbb.training.history import Epoch
-from pyrobbb.training.progress import Silent
 
 DECLARED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 RECIPES: Mapping[str, Mapping[str, Any]] = DECLARED["recipes"]
@@ -122,7 +121,7 @@ def fit(name: str, seed: int, overrides: Sequence[str], folder: Path) -> Result:
             "trivial_free_energy": trivial_free_energy(posterior.model, fitted.data.train),
         }
 
-    found = fit_point(config, measure, progress=Silent(), callbacks=[average] if average is not None else ())
+    found = fit_point(config, measure, callbacks=[average] if average is not None else ())
     if "validation_error" not in found and "stopped" not in found:
         found.pop("validation_errors")  # which are NaN
     return found
