@@ -277,14 +277,7 @@ class Posterior:
             return replace(found, **known) if any(known.values()) else found
 
     def _observed(
-        self,
-        x: Tensor,
-        each: Mapping[int, int],
-        *,
-        width: int,
-        mean_weights: bool,
-        seed: int,
-        block: Block,
+        self, x: Tensor, each: Mapping[int, int], *, width: int, mean_weights: bool, seed: int, block: Block
     ) -> Iterator[TorchDistribution]:
         """The distribution of y at x, `width` outputs a row, for the draws of each chain, a few at a time.
 

@@ -156,12 +156,7 @@ class StackedStep:
         return [kl / S, nll.sum((0, -1)) / S, to_loc, to_rho, *to_points]
 
     def evaluate(
-        self,
-        x: Tensor,
-        y: Tensor,
-        shares: Sequence[float],
-        noise: Tensor,
-        counts: Tensor | None = None,
+        self, x: Tensor, y: Tensor, shares: Sequence[float], noise: Tensor, counts: Tensor | None = None
     ) -> Terms:
         """The terms (R,); leaves the gradients of each F in its guide's `grad`. `counts` is (R, B)."""
         with torch.no_grad():

@@ -66,12 +66,7 @@ class LocalNoise(TorchFunctionMode):
     """
 
     def __init__(
-        self,
-        locs: Mapping[str, Tensor],
-        scales: Mapping[str, Tensor],
-        rows: int,
-        take: Take,
-        full: int,
+        self, locs: Mapping[str, Tensor], scales: Mapping[str, Tensor], rows: int, take: Take, full: int
     ) -> None:
         super().__init__()
         self.names = {id(loc): name for name, loc in locs.items()}

@@ -98,13 +98,7 @@ class Energy:
         return prior.detach(), nll.detach(), found
 
     def prepared(
-        self,
-        z: Tensor,
-        x: Tensor,
-        y: Tensor,
-        calls: int,
-        log: Callable[[str], None],
-        fast: str = "auto",
+        self, z: Tensor, x: Tensor, y: Tensor, calls: int, log: Callable[[str], None], fast: str = "auto"
     ) -> FixedProgram:
         """`gradient`, compiled or replayed for inputs of these shapes if that pays for so many calls.
 
