@@ -332,7 +332,7 @@ def test_where_many_steps_cannot_be_captured_they_go_one_by_one(
 
             monkeypatch.setattr(step.step, "take_all", fails)
         else:
-            monkeypatch.setattr(step, "several", False)
+            monkeypatch.setattr(step, "can_take_many", False)
         training.run()
         assert step.one is not None
         assert step.many is None
