@@ -32,7 +32,7 @@ from engine_fakes import Interrupts, Listens, classes, classifier, network, noth
 from pyrobbb import Posterior, likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.data import Blobs, NoisySine
+from pyrobbb.data import Blobs, NoisySine, from_arrays
 from pyrobbb.data.dataset import Split
 from pyrobbb.experiment import evaluate
 from pyrobbb.inference import MAP, NUTS, Laplace, MCDropout
@@ -167,6 +167,20 @@ def test_validation_rows_count_by_their_weights() -> None:
     assert scores[0] == pytest.approx(scores[1], rel=1e-5)
     with pytest.raises(ValueError, match="validation weights: the weights are all 0, so that no row counts"):
         fit(bayesian(), MeanFieldNormal, DATA, validation=Split(x, y, 0 * counts), epochs=1, **QUIET)
+
+
+@pytest.mark.parametrize(("batch_size", "where"), [(9, "step 1 of 1, before"), (1, "step [2-9] of 9: ")])
+def test_a_fill_value_in_a_row_that_does_not_count_is_named_as_a_cause(batch_size: int, where: str) -> None:
+    """0 times an infinite log-likelihood is not a number: such a row is to be left out."""
+    rows = values(9).train
+    y, weights = rows.y.clone(), torch.ones(9)
+    y[2], weights[2] = 1e20, 0.0
+    data = from_arrays(rows.x, y, task="regression", weights=weights)
+    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(scale=0.5))
+    with pytest.raises(
+        NonFiniteLossError, match=f"{where}.* NLL nan.*1e20, in a row of weight 0, too: leave"
+    ):
+        fit(model, MeanFieldNormal, data, epochs=1, batch_size=batch_size, **QUIET)
 
 
 def test_a_prediction_of_ones_own_needs_no_weights_to_score_rows_that_have_none() -> None:
