@@ -55,7 +55,11 @@ def _trained(model: BayesianNetwork, guide: nn.Module, y: Tensor, task: Any) -> 
 
 
 class PriorContract:
-    """The contract of a prior: one event for a whole parameter, in that parameter's precision."""
+    """The contract of a prior: one event for a whole parameter, in that parameter's precision.
+
+    The network has three inputs and four hidden units. A prior of one layer alone is made as it is used:
+    `PerParameter(default=Normal(), where={"0.weight": MyPrior(inputs=3)})`, or `"2.weight"` of four inputs.
+    """
 
     def make(self) -> Prior:
         """The prior under test."""

@@ -31,7 +31,7 @@ from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb._support.random_state import isolated
 from pyrobbb._support.settings import first_difference
 from pyrobbb.data import from_arrays
-from pyrobbb.inference import Inference, Laplace, MCDropout
+from pyrobbb.inference import NUTS, SWAG, Inference, Laplace, MCDropout
 from pyrobbb.low_rank import LowRankNormal
 from pyrobbb.matrix_normal import MatrixNormal
 from pyrobbb.mean_field import MeanFieldNormal
@@ -487,7 +487,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     for chain in content["chains"]:
         for later in ("centres", "padding", "tensors", "input_dtype"):
             del chain[later]
-        for later in ("set of values in the prior", "set of values in the likelihood"):
+        for later in ("set of values in the prior", "set of values in the likelihood", "form of the guide"):
             del chain["of"][later]
     checkpoint.save(path, content)
     same = BayesianNetwork(network(width=2), priors.Centred(sigma=0.1), likelihoods.Normal(0.3))
@@ -528,6 +528,24 @@ def test_it_is_loaded_by_what_makes_model_and_guide_too(tmp_path: Path) -> None:
     for wrong in (None, Laplace()):
         with pytest.raises(ValueError, match=r"pass the guide that was fitted.*or inference=Laplace\(\)"):
             Posterior.load(tmp_path, make, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "other", "message"),
+    [
+        (Laplace(), Laplace(structure="full"), "{'structure': 'kronecker', .* there, {'structure': 'full', "),
+        (Laplace(), Laplace(layers="last"), "'layers': 'all'} there, .*'layers': 'last'} here"),
+        (NUTS(draws=4), NUTS(draws=5), "{'draws in all': 4} there, {'draws in all': 5} here"),
+        (SWAG(rank=3), SWAG(rank=2), "{'rank': 3} there, {'rank': 2} here"),
+    ],
+    ids=str,
+)
+def test_another_option_of_a_method_is_named(method: Any, other: Any, message: str, tmp_path: Path) -> None:
+    """And not the tensors that only one of the two has, or that have other shapes."""
+    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.3), 12)
+    Posterior([(model, method.guide(model, None))]).save(tmp_path)
+    with pytest.raises(CheckpointError, match=f"was made with another form of the guide: .*{message}"):
+        Posterior.load(tmp_path, model, inference=other)
 
 
 def test_the_padding_row_of_an_embedding_is_kept(tmp_path: Path) -> None:

@@ -150,5 +150,6 @@ def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
         "prior": component(model.prior),
         "set of values in the prior": str(values(model.prior)),
         "set of values in the likelihood": str(values(model.likelihood)),
+        "form of the guide": str(getattr(guide, "form", {})),
         "setting of the guide": str(getattr(guide, "settings", own_constants(guide))),
     }

@@ -1,6 +1,7 @@
 """A guide that holds draws: what a sampler leaves."""
 
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,10 @@ class EmpiricalGuide(FlatGuide):
         super().__init__(model, init_loc)
         self.register_buffer("stored", self.loc.new_zeros(draws, self.loc.numel()))
         self.register_buffer("kept", torch.zeros((), dtype=torch.long))
+
+    @property
+    def form(self) -> dict[str, Any]:
+        return {"draws in all": len(self.stored)}
 
     def restart(self) -> None:
         self.kept.zero_()

@@ -57,6 +57,11 @@ class FlatGuide(Named):
         """What its draws and predictions depend on besides its tensors."""
         return {}
 
+    @property
+    def form(self) -> dict[str, Any]:
+        """The method's options that decide which tensors it has."""
+        return {}
+
     def restart(self) -> None:
         """Forget what earlier trainings gathered; called where one is made, before a checkpoint is loaded."""
 

@@ -112,6 +112,10 @@ class LaplaceGuide(FlatGuide):
     def settings(self) -> dict[str, Any]:
         return {"linearised": self.method.linearised}
 
+    @property
+    def form(self) -> dict[str, Any]:
+        return {"structure": self.method.structure, "layers": self.method.layers}
+
     def check(self, model: BayesianNetwork, rows: Split) -> None:
         """ValueError if the curvature or a linearised prediction cannot be had, tried on the first rows."""
         row = rows.head(1)

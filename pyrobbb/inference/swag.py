@@ -38,6 +38,10 @@ class SWAGGuide(FlatGuide):
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
         self.register_buffer("taken", torch.zeros((), dtype=torch.long))  # steps
 
+    @property
+    def form(self) -> dict[str, Any]:
+        return {"rank": len(self.deviations)}
+
     def restart(self) -> None:
         for gathered in (self.mean, self.squares, self.deviations, self.seen):
             gathered.zero_()
