@@ -22,7 +22,7 @@ from experiments import analyse
 from experiments import report as page
 from experiments._runner import schema
 from experiments._runner.build import ConfigError, build, declarations, loggers
-from experiments._runner.command import RESUMES, ended_in_a_line, quiet_if_unread
+from experiments._runner.command import RESUMES, ended_in_a_line
 from experiments._runner.folder import CLAIMING, claimed, read_metrics
 from experiments._runner.own_parts import (
     drop_inherited,
@@ -41,6 +41,7 @@ from pyrobbb._support.device import best_device
 from pyrobbb._support.files import locked, remove_partial_files
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, joined
 from pyrobbb._support.settings import flat
+from pyrobbb._support.standard_output import quiet_if_unread
 from pyrobbb._support.text import one_line
 from pyrobbb.priors import Deterministic
 from pyrobbb.training.progress import Printed, Silent

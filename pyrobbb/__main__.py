@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pyrobbb import __version__
+from pyrobbb._support.standard_output import quiet_if_unread
 
 COMMANDS = ("run", "analyse", "check", "report", "summarise")
 SHELLS = ("bash", "zsh", "fish")
@@ -26,18 +27,27 @@ clone it and run pip install -e '.[experiments]' there. The library needs none o
 def main() -> None:
     """Run the command that the first argument names."""
     word, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
-    if word in ("-h", "--help"):
-        print(HELP)
-    elif word == "--version":
-        print(f"pyrobbb {__version__}")
-    elif word == "completion" and len(rest) == 1 and rest[0] in SHELLS:
-        folder = Path(_imported("_runner").__file__).parent.parent  # quick: a shell asks whenever it starts
-        print((folder / f"completion.{rest[0]}").read_text(encoding="utf-8"), end="")
-    elif word in COMMANDS:
+    if word in COMMANDS:
         sys.argv = [f"pyrobbb {word}", *rest]
         _imported(word).main()
-    else:
-        _refuse(word, rest)
+        return
+    try:
+        with quiet_if_unread():
+            print(_said(word, rest))
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _said(word: str, rest: list[str]) -> str:
+    if word in ("-h", "--help"):
+        return HELP
+    if word == "--version":
+        return f"pyrobbb {__version__}"
+    if word == "completion" and len(rest) == 1 and rest[0] in SHELLS:
+        folder = Path(_imported("_runner").__file__).parent.parent  # quick: a shell asks whenever it starts
+        return (folder / f"completion.{rest[0]}").read_text(encoding="utf-8").removesuffix("\n")
+    _refuse(word, rest)
 
 
 def _refuse(word: str, rest: list[str]) -> NoReturn:

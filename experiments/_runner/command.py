@@ -2,8 +2,6 @@
 
 import argparse
 import inspect
-import io
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,8 +25,8 @@ from experiments._runner.build import (
     with_place,
 )
 from pyrobbb._support.checks import meant
-from pyrobbb._support.files import named_errors
 from pyrobbb._support.process_group import LostProcessError
+from pyrobbb._support.standard_output import quiet_if_unread
 from pyrobbb.training.trainer import NonFiniteLossError
 
 T = TypeVar("T")
@@ -108,29 +106,6 @@ def refuse(arguments: Sequence[str], keys: Sequence[str], instead: str) -> None:
 
 
 @contextmanager
-def quiet_if_unread() -> Iterator[None]:
-    """End the program without a word (141) where nobody reads on what it prints, as after `| head`.
-
-    What stdout's encoding has not is printed as an escape: a finished command does not fail at its words.
-    """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    ended = False
-    try:
-        yield
-        ended = True
-        with named_errors("standard output"):
-            print(end="", flush=True)  # here, not at Python's own end; nothing where stdout is closed
-    except OSError as error:
-        unread = isinstance(error, BrokenPipeError)
-        if ended or unread:  # it would fail again at Python's own end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if unread:
-            sys.exit(141)
-        raise
-
-
-@contextmanager
 def ended_in_a_line(after: str = "", speaks: Callable[[], bool] = lambda: True) -> Iterator[None]:
     """End the program with a line on stderr for bad input (2) or Ctrl-C (130), of which `after` says more.
 
@@ -174,10 +149,10 @@ def trust_option(parser: argparse.ArgumentParser) -> None:
 def command(main: Callable[[list[str]], object], doc: str | None) -> None:
     """Run `main` on the `key=value` words given; one line for bad input, and `doc` for `--help`."""
     arguments = sys.argv[1:]
-    if {"-h", "--help"} & set(arguments):
-        print(f"{inspect.cleandoc(doc or '')}\n\n{FOLDER}")
-        return
     with ended_in_a_line(RESUMES):
+        if {"-h", "--help"} & set(arguments):
+            print(f"{inspect.cleandoc(doc or '')}\n\n{FOLDER}")
+            return
         for argument in arguments:
             if argument.startswith("-") or "=" not in argument:
                 raise ConfigError(f"{argument!r} is not a key=value, such as folder=runs/mine; see --help")

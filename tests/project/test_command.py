@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,18 @@ def test_help_names_every_command(monkeypatch, capsys):
     call(monkeypatch, "--help")
     said = capsys.readouterr().out
     assert all(word in said for word in (*command.COMMANDS, "completion"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_a_full_disk_under_its_words_is_one_line(monkeypatch, capsys, word):
+    with open("/dev/full", "w") as full:  # closing it flushes again, as Python does at its end
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit, match="2"):
+            call(monkeypatch, word)
+    assert capsys.readouterr().err == (
+        "error: [Errno 28] cannot write standard output: No space left on device\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,16 @@ def test_a_command_without_stdout_ends_like_any_other(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
-def test_a_full_disk_under_stdout_ends_in_a_line(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["it", "runs"])
+@pytest.mark.parametrize(
+    ("word", "called"),
+    [("runs", lambda: folder_command("it", "", str)), ("--help", lambda: command(lambda words: None, "It."))],
+)
+def test_a_full_disk_under_stdout_ends_in_a_line(word, called, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["it", word])
     with open("/dev/full", "w") as full:  # closing it flushes again, as Python does at its end
         monkeypatch.setattr("sys.stdout", full)
         with pytest.raises(SystemExit, match="2"):
-            folder_command("it", "", str)
+            called()
     assert capsys.readouterr().err == (
         "error: [Errno 28] cannot write standard output: No space left on device\n"
     )
