@@ -157,8 +157,6 @@ def analyse(
     mu, sigma = (torch.cat([v.flatten().cpu() for v in part.values()]) for part in of_chain)
     decibel = pruning.decibel(mu.abs() / sigma)
     rows = errors(run.posterior, part, shares, draws=draws, biases=biases)
-    for earlier in out.folder.glob("removed-*.npz"):  # of other shares
-        earlier.unlink()
     for row in rows:
         file = out.path(f"removed-{100 * row['removed']:g}.npz")
         row |= sizes(run.posterior, part.x, row["removed"], file, biases=biases)
@@ -179,6 +177,8 @@ def analyse(
         "rows": rows,
     }
     out.record(found)
+    for earlier in set(out.folder.glob("removed-*.npz")) - {out.folder / name for name in out.names}:
+        earlier.unlink()  # of other shares
     which = f", chain {chain}" if run.run.chains > 1 else ""
     title = f"Signal-to-noise ratio of {network(found)}{which}, and the cut that removes 75 %"
     out.figure("signal_to_noise.png", signal_to_noise(mu.numpy(), sigma.numpy(), title=title))

@@ -4,8 +4,8 @@ import logging
 import pickle
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.serialization import config
 
+from pyrobbb._support import files
 from pyrobbb._support.files import replacing
 from pyrobbb._support.text import reason, short
 
@@ -125,15 +126,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict[str, Any]
     return _each(content, lambda one: one.to(on) if isinstance(one, torch.Tensor) else one)
 
 
-@contextmanager
-def expected_structure(path: Path | str) -> Iterator[None]:
-    """CheckpointError where the content of `path` does not have the structure that the body expects."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise CheckpointError(
-            f"{path} does not hold what this version of pyrobbb reads ({type(error).__name__}: {error})"
-        ) from error
+expected_structure = partial(files.expected_structure, kind=CheckpointError)
 
 
 def load_newest(

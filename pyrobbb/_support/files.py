@@ -85,6 +85,17 @@ def read_json(path: Path | str) -> dict[str, Any]:
 
 
 @contextmanager
+def expected_structure(path: Path | str, kind: type[ValueError] = ValueError) -> Iterator[None]:
+    """An error of this kind where the content of `path` has not the structure that the body expects."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise kind(
+            f"{path} does not hold what this version of pyrobbb reads ({type(error).__name__}: {error})"
+        ) from error
+
+
+@contextmanager
 def locked(folder: Path | str, name: str = ".lock", wait: float = 0.0) -> Iterator[None]:
     """Hold the lock `name` in `folder` for this process; it is released however the process ends.
 

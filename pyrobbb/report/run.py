@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyrobbb._support.files import read_json
+from pyrobbb._support.files import expected_structure, read_json
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.layer_summary import of_chain
 from pyrobbb.predictive import error_among
@@ -69,17 +69,21 @@ def run_page(folder: Path | str, about: About | None = None) -> str:
     checked, pruned = (read_json(folder / name) for name in ("check.json", "pruning/record.json"))
     there = (folder / "posterior.nc").exists()  # a point estimate has none
     data = arviz_io.load_of(folder, metrics) if there else None
+    with expected_structure(folder / "check.json"):
+        verdict, checks = _verdict(checked, about), _checks(checked, about)
+    with expected_structure(folder / "pruning/record.json"):
+        pruning = weights.pruning(pruned) if pruned else None
     page = Page(
         title=about.name,
         lead=about.lead,
-        verdict=_verdict(checked, about),
+        verdict=verdict,
         facts=_facts(metrics),
         sections=[
             _what(about, metrics),
-            _checks(checked, about),
+            checks,
             _scores(metrics, about.published, _without_inputs(data)),
             *_training(folder, metrics),
-            *_posterior(data, pruned, metrics, about.prior),
+            *_posterior(data, pruning, metrics, about.prior),
             _made(about.made, metrics, folder),
         ],
     )
@@ -222,7 +226,7 @@ def _training(folder: Path, metrics: Mapping[str, Any]) -> list[Section]:
 
 
 def _posterior(
-    data: Any, pruned: Mapping[str, Any], metrics: Mapping[str, Any], prior: weights.Density | None
+    data: Any, pruning: Section | None, metrics: Mapping[str, Any], prior: weights.Density | None
 ) -> list[Section]:
     """What `posterior.nc` shows; nothing for a point estimate, which has none."""
     if data is None:
@@ -235,8 +239,7 @@ def _posterior(
         elif np.ndim(test["y"]) == 1:
             sections += predictions.of_values(data, metrics.get("chain_weights"))
     sections.append(weights.weights(data["variational"], prior, of_chain(metrics)))
-    more = weights.pruning(pruned) if pruned else None, weights.arviz(data)
-    return [*sections, *filter(None, more)]
+    return [*sections, *filter(None, (pruning, weights.arviz(data)))]
 
 
 def _made(made: Mapping[str, str], metrics: Mapping[str, Any], folder: Path) -> Section:

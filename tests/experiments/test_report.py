@@ -263,6 +263,12 @@ def test_the_command_that_repeats_a_run_and_a_page_that_is_made_later(tmp_path, 
         with pytest.raises(ValueError, match=said):
             report.report(Path("here"))
         (tmp_path / "here" / name).unlink()
+    (tmp_path / "here" / "pruning").mkdir()
+    for name in ("check.json", "pruning/record.json"):
+        (tmp_path / "here" / name).write_text('{"of": "another program"}')
+        with pytest.raises(ValueError, match=rf"{name} does not hold what .* reads \(KeyError: '"):
+            report.report(Path("here"))
+        (tmp_path / "here" / name).unlink()
     (tmp_path / "mine.yaml").write_text("defaults: [run, _self_]\nname: mine\n")
     monkeypatch.setattr(sys, "argv", ["run", "mine.yaml", *words[:-1], "seed=2", "folder=there"])
     run_module.main()

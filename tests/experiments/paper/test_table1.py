@@ -148,7 +148,11 @@ def test_a_run_of_a_device_is_opened_where_there_is_none(fitted, tmp_path):
     assert torch.equal(opened.posterior.predict(x, draws=3).probs, result.posterior.predict(x, draws=3).probs)
 
 
-def test_pruning_reads_any_run_folder(fitted, capsys):
+def interrupted(*anything, **options):
+    raise KeyboardInterrupt
+
+
+def test_pruning_reads_any_run_folder(fitted, monkeypatch):
     folder, result = fitted
     found = pruning.analyse(folder, [0, 0.5, 0.98, 1.0], draws=3)
     rows = found["rows"]
@@ -167,6 +171,11 @@ def test_pruning_reads_any_run_folder(fitted, capsys):
     assert "biases count as weights; 3 draws" in words
     line = next(line for line in words.splitlines() if line.startswith("98 %"))
     assert line.split()[2:4] == ["1", "1.39"]
+    with monkeypatch.context() as patch:
+        patch.setattr(pruning, "milliseconds", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pruning.analyse(folder, [0.5], draws=0, biases=False)
+    assert len([*(folder / "pruning").glob("*.npz")]) == 4, "those of the record go once there is another"
     without = pruning.analyse(folder, [0.5], draws=0, biases=False)
     assert without["rows"][0]["left"] == 75 - 30  # of the 60 weights that are not biases
     assert [p.name for p in (folder / "pruning").glob("*.npz")] == ["removed-50.npz"]  # of the last command
