@@ -47,7 +47,8 @@ class Learned(nn.Module, ByModule):
             mixture all three.
         per: One value of each for the whole "network"; for each "layer", its weights and its biases apart;
             or for each "input" or "output" unit (channel) of a layer, whose biases then share one.
-        by: "em": set in closed form every `every` steps; "gradient": trained by the optimiser.
+        by: "em": set in closed form every `every` steps; "gradient": trained by the optimiser,
+            which may take a mixture's sigma1 below its sigma2; pi is then the share of the narrow component.
         every: Steps from one update of "em" to the next, counted anew in each fit.
 
     Raises:
@@ -215,7 +216,8 @@ class _Group(nn.Module):
         self.updates += 1
         forget = max(forget, 1 / int(self.updates))
         self.means = means if forget == 1 else torch.lerp(self.means, means, forget)
-        fixed = {k: getattr(pairs[0][0], k).mean() for k in self.family.parameters if k not in self.learn}
+        names = [name for name in self.family.parameters if name not in self.learn]
+        fixed = {name: torch.stack([getattr(p, name).mean() for p, _ in pairs]) for name in names}
         for name, value in self.family.maximise(*self.means, **fixed).items():
             if name in self.learn:
                 getattr(self, name).copy_(value)
@@ -225,7 +227,7 @@ class _Group(nn.Module):
 class _Family:
     """A closed M-step: from the means of some statistics of the weights to the parameters.
 
-    `maximise` is given those that are fixed by name.
+    `maximise` is given those that are fixed by name, of each site.
     `quadratic`: the statistics are (w - loc)^2, whose mean under a normal q is known.
     """
 
@@ -256,8 +258,9 @@ def _mixture(wide: Tensor, wide_square: Tensor, spike_square: Tensor, **fixed: T
     pi = wide.clamp(FLOOR, 1 - FLOOR)
     sigma2 = (spike_square / (1 - pi)).sqrt().clamp_min(FLOOR)
     if "sigma1" in fixed:
-        sigma2 = torch.minimum(sigma2, fixed["sigma1"] / 1.001)
-    sigma1 = torch.maximum((wide_square / pi).sqrt(), 1.001 * fixed.get("sigma2", sigma2))
+        sigma2 = torch.minimum(sigma2, fixed["sigma1"].min() / 1.001)
+    least = fixed["sigma2"].max() if "sigma2" in fixed else sigma2
+    sigma1 = torch.maximum((wide_square / pi).sqrt(), 1.001 * least)
     return {"pi": pi, "sigma1": sigma1, "sigma2": sigma2}
 
 

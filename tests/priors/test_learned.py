@@ -52,6 +52,29 @@ def drawn(law: Any, N: int = 20_000) -> Tensor:
     return torch.tensor(law.ppf((torch.arange(N).double() + 0.5) / N), dtype=torch.float32)
 
 
+@pytest.mark.parametrize(("learn", "law"), [("sigma1", stats.norm(0, 0.05)), ("sigma2", stats.norm(0, 3.0))])
+def test_a_component_that_layers_share_keeps_its_place_beside_each_of_theirs(learn: str, law: Any) -> None:
+    """Whichever comes first: the wide component is above every spike, the spike below every wide one."""
+    one, other = priors.ScaleMixture(sigma1=1.0, sigma2=0.1), priors.ScaleMixture(sigma1=0.9, sigma2=0.2)
+    w = drawn(law, 200)
+    for first, second in ((one, other), (other, one)):
+        prior = priors.Learned(
+            priors.PerParameter(default=first, where={"1.*": second}), learn=[learn], per="network"
+        )
+        net = nn.Sequential(nn.Linear(200, 1, bias=False), nn.Linear(1, 200, bias=False))
+        model = BayesianNetwork(net, prior, GAUSS, 12)
+        guide = MeanFieldNormal(
+            model, init_loc=lambda site: w.reshape(site["fn"].event_shape), init_rho=-16.0
+        )
+        guide()
+        with isolated(0):
+            for _ in range(30):
+                model.learned[0].update(model, guide)
+        found = learned(model)[learn]
+        assert found == pytest.approx(0.2 if learn == "sigma1" else 0.9, rel=0.002)
+        assert found > 0.2 if learn == "sigma1" else found < 0.9
+
+
 @pytest.mark.parametrize(
     ("prior", "law", "truth"),
     [
