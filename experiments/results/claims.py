@@ -41,7 +41,7 @@ def mixture(record: Record) -> Found:
     said = [verdict([paper[width] - e for e in errors]) for (_, width), errors in several.items()]
     each = [f"{v} at {said.count(v)}" if len({*said}) > 1 else v for v in dict.fromkeys(said)]
     alone = len(found) - len(several)
-    return words, ", ".join(each) + f" where there are several seeds; {alone} have one" * bool(alone)
+    return words, ", ".join(each) + f"; {alone} of {len(found)} have one seed" * bool(alone)
 
 
 def ahead(worse: str, record: Record, width: int | None = None) -> Found:
