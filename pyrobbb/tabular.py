@@ -40,6 +40,7 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import FanInNormal, PerParameter, Prior
 from pyrobbb.training.callbacks import Callback
+from pyrobbb.training.history import at_end
 from pyrobbb.training.progress import Guarded
 from pyrobbb.training.trainer import fit
 
@@ -304,9 +305,8 @@ def _warn_of_little(posterior: Posterior, data: TableData) -> None:
 
 
 def _free_energy(posterior: Posterior) -> float:
-    """In nats per row, the mean of the last twentieth of the epochs: one epoch's is an estimate."""
-    chains = [history.rows for history in posterior.histories]
-    return fmean(row.free_energy for rows in chains for row in rows[-max(1, len(rows) // 20) :])
+    """In nats per row, the mean over the chains."""
+    return fmean(at_end(history.rows) for history in posterior.histories)
 
 
 def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **options: Any) -> Posterior:

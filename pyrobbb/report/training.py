@@ -8,7 +8,7 @@ from typing import Any
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Section, Table, Text
 from pyrobbb.report.words import cell, evenly_spaced, number, percent
-from pyrobbb.training.history import Epoch
+from pyrobbb.training.history import Epoch, at_end
 
 POINTS = 250  # of one curve
 LINES = 60  # of a table
@@ -32,10 +32,10 @@ def learning(
         bound: Whether the loss is a free energy.
         chain_weights: Of each chain in the mixture that predicts; None weighs them alike.
     """
-    ends = [max((row for row in rows if row.chain == c), key=lambda row: row.epoch) for c in _chains(rows)]
-    weights = chain_weights if len(chain_weights or ()) == len(ends) else None  # a history may be cut off
+    chains = [[row for row in rows if row.chain == c] for c in _chains(rows)]
+    weights = chain_weights if len(chain_weights or ()) == len(chains) else None  # a history may be cut off
     energy, kl, nll = (
-        fmean([getattr(row, name) for row in ends], weights) for name in ("free_energy", "kl", "nll")
+        fmean([at_end(own, name) for own in chains], weights) for name in ("free_energy", "kl", "nll")
     )
     whole, part, far = (
         ("Free energy", "KL", "How far the posterior is from the prior")

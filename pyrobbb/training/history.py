@@ -49,6 +49,14 @@ class History:
         return sum(row.seconds for row in self.rows) + self.finishing
 
 
+def at_end(rows: Sequence[Epoch], column: str = "free_energy") -> float:
+    """The mean of a column over the last twentieth of one chain's epochs, or over the last epoch alone.
+
+    An epoch's own value is an estimate by as many draws as it has steps, which may be one.
+    """
+    return fmean(getattr(row, column) for row in rows[-max(1, len(rows) // 20) :])
+
+
 def from_plain(kept: Sequence[Mapping[str, Any]]) -> list[History]:
     """What `asdict` made of each chain's history; of earlier versions the rows of the first alone."""
     each = [{"rows": kept}] if kept and "rows" not in kept[0] else kept
@@ -81,17 +89,16 @@ def read_if_there(path: Path | str) -> list[Epoch]:
 def read_finished(path: Path | str, metrics: Mapping[str, Any]) -> list[Epoch]:
     """The history of a finished run with these metrics; no file is an empty one, one cut off is logged."""
     rows = read(path) if Path(path).exists() else []
-    ends = {row.chain: row.free_energy for row in rows}
-    each = [ends[chain] for chain in sorted(ends)]
+    chains = [[row for row in rows if row.chain == chain] for chain in sorted({row.chain for row in rows})]
     given = metrics.get("chain_weights")
-    weights = given if given and len(given) == len(each) else None
-    last = fmean(each, weights) if each else nan
+    weights = given if given and len(given) == len(chains) else None
     told = metrics.get("free_energy", metrics.get("train_loss"))  # the mean over the chains' ends
-    same = told is None or isclose(last, told) or isclose(fmean(each or [nan]), told)  # once without weights
-    if Path(path).exists() and not same:
-        logger.warning(
+    ends, lasts = [at_end(own) for own in chains], [own[-1].free_energy for own in chains]
+    here = [fmean(each, by) for each, by in ((ends, weights), (lasts, weights), (lasts, None)) if each]
+    if Path(path).exists() and told is not None and not any(isclose(loss, told) for loss in here):
+        logger.warning(  # earlier versions took the last epoch's, and once no weights
             "%s was cut off, or belongs to another run: its last loss is %.6g, the run's is %.6g",
-            path, last, told,
+            path, here[0] if here else nan, told,
         )  # fmt: skip
     return rows
 

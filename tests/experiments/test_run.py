@@ -184,6 +184,14 @@ def test_the_free_energy_of_stacked_chains_is_by_their_weights(tmp_path, monkeyp
     assert found[1e-9, 1.0][1] / found[None][1] == pytest.approx(ends[1] / fmean(ends), rel=1e-6)
 
 
+def test_the_free_energy_is_not_that_of_one_epoch_alone():
+    """With one step an epoch it would be that of one draw of the weights."""
+    result = build(config(*TINY, "epochs=60")).execute()
+    last = [row.free_energy for row in result.posterior.history.rows[-3:]]
+    assert len(set(last)) == 3
+    assert result.metrics["free_energy"] == fmean(last)
+
+
 def test_the_free_energy_of_stacked_chains_stands_beside_the_main_ones_bound(monkeypatch):
     """Each restart learns a prior of its own, under which ignoring the inputs costs something else."""
     monkeypatch.setattr("pyrobbb.experiment.stacking_weights", lambda *_, **__: (1e-9, 1.0))

@@ -118,6 +118,23 @@ def test_a_finished_history_that_was_cut_is_remarked(
     assert caplog.messages == [f"{path} {said}"]
 
 
+def test_the_loss_at_the_end_is_the_mean_of_the_last_twentieth_of_the_epochs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One epoch of a small data set is one step: its loss is a single draw's."""
+    rows = [replace(ROW, epoch=e, free_energy=float(e), kl=-float(e)) for e in range(1, 101)]
+    assert history.at_end(rows) == 98  # the mean of 96 to 100
+    assert history.at_end(rows, "kl") == -98
+    assert history.at_end(rows[:39]) == 39
+    path = tmp_path / "history.csv"
+    history.write(path, rows)
+    for told in (98.0, 100.0):  # the second by earlier versions
+        assert len(history.read_finished(path, {"free_energy": told})) == 100
+    assert not caplog.messages
+    history.read_finished(path, {"free_energy": 97.0})
+    assert caplog.messages
+
+
 def test_seconds_add_up() -> None:
     assert History().train_seconds == 0
     assert History([ROW, ROW]).train_seconds == 0.5
