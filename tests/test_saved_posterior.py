@@ -548,6 +548,24 @@ def test_another_option_of_a_method_is_named(method: Any, other: Any, message: s
         Posterior.load(tmp_path, model, inference=other)
 
 
+class Named(MeanFieldNormal):
+    """Its parameters are called what our own guides' options are."""
+
+    def __init__(self, model: BayesianNetwork) -> None:
+        super().__init__(model)
+        self.form, self.settings = nn.Parameter(torch.randn(2)), nn.Parameter(torch.randn(2))
+
+
+def test_a_guide_of_ones_own_may_call_its_parameters_what_it_likes(tmp_path: Path) -> None:
+    model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(0.3), 12)
+    guide = Named(model)
+    guide()
+    Posterior([(model, guide)]).save(tmp_path)
+    loaded: Any = Posterior.load(tmp_path, model, Named).chain(0)[1]
+    assert torch.equal(loaded.form, guide.form)
+    assert torch.equal(loaded.settings, guide.settings)
+
+
 def test_the_padding_row_of_an_embedding_is_kept(tmp_path: Path) -> None:
     """It is not a weight, and whoever initialises all matrices has filled it, in each process differently."""
 

@@ -86,7 +86,7 @@ def read_json(path: Path | str) -> dict[str, Any]:
 
 @contextmanager
 def expected_structure(path: Path | str, kind: type[ValueError] = ValueError) -> Iterator[None]:
-    """An error of this kind where the content of `path` has not the structure that the body expects."""
+    """An error of this kind where the content of `path` does not have the structure that the body expects."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError) as error:

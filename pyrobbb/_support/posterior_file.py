@@ -150,6 +150,11 @@ def _structure(model: BayesianNetwork, guide: nn.Module) -> dict[str, str]:
         "prior": component(model.prior),
         "set of values in the prior": str(values(model.prior)),
         "set of values in the likelihood": str(values(model.likelihood)),
-        "form of the guide": str(getattr(guide, "form", {})),
-        "setting of the guide": str(getattr(guide, "settings", own_constants(guide))),
+        "form of the guide": str(_told(guide, "form", {})),
+        "setting of the guide": str(_told(guide, "settings", own_constants(guide))),
     }
+
+
+def _told(guide: nn.Module, name: str, otherwise: Any) -> Any:
+    """What one of our guides says by the property `name`; a user's may have a parameter of that name."""
+    return getattr(guide, name) if isinstance(getattr(type(guide), name, None), property) else otherwise
