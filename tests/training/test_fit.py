@@ -178,7 +178,7 @@ def test_a_fill_value_in_a_row_that_does_not_count_is_named_as_a_cause(batch_siz
     data = from_arrays(rows.x, y, task="regression", weights=weights)
     model = BayesianNetwork(network(width=2), priors.Normal(), likelihoods.Normal(scale=0.5))
     with pytest.raises(
-        NonFiniteLossError, match=f"{where}.* NLL nan.*1e20, in a row of weight 0, too: leave"
+        NonFiniteLossError, match=f"{where}.* NLL nan.*1e20, even in a row of weight 0: leave"
     ):
         fit(model, MeanFieldNormal, data, epochs=1, batch_size=batch_size, **QUIET)
 
