@@ -42,12 +42,12 @@ class FunctionStep(Step):
 class Inference:
     """How a posterior is found; the base of every method, whose flags say what kind it is."""
 
-    steps: ClassVar[bool] = True  # in minibatches; a sampler of all data at once does everything in `finish`
-    bounds: ClassVar[bool] = False  # its loss is a variational free energy, for a guide with a density
-    planned: ClassVar[bool] = False  # its draws are laid out over all steps: a longer training is another one
-    own_guide: ClassVar[bool] = False  # it takes no guide of the user's
-    descends: ClassVar[bool] = False  # the optimiser takes its steps, so that a weight decay would act
-    samples: ClassVar[bool] = False  # it draws every parameter, so that none may be without a prior
+    steps: ClassVar[bool] = True  #: in minibatches; a sampler of all data at once does everything in `finish`
+    bounds: ClassVar[bool] = False  #: its loss is a variational free energy, for a guide with a density
+    planned: ClassVar[bool] = False  #: draws are laid out over all steps: a longer training is another one
+    own_guide: ClassVar[bool] = False  #: it takes no guide of the user's
+    descends: ClassVar[bool] = False  #: the optimiser takes its steps, so that a weight decay would act
+    samples: ClassVar[bool] = False  #: it draws every parameter, so that none may be without a prior
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
         """Raise ValueError, with the reason, if the method cannot give a posterior of this training."""
