@@ -1,11 +1,10 @@
-"""What the bound is worth under which prior, and which cells of its table have not been run."""
+"""What the bound is worth under which prior."""
 
 from statistics import fmean
 
-from experiments._runner.tables import markdown, seeds_by_name
-from experiments.results.records import NONE, Record, Records
+from experiments.results.records import NONE, Records
 from experiments.scoreboard.compare import rows_of
-from experiments.studies.bound import Settings, kinds, ranks
+from experiments.studies.bound import kinds, ranks
 
 STUDIES = ("bound_ranks_wide", "bound_ranks", "bound_ranks_widths")
 EPOCHS = 40  # of every prior at 2x400
@@ -41,19 +40,3 @@ def worth(records: Records, short: bool = False) -> str:
         f"{usual:.2f} %. Hierarchical priors are charged for every scale, and end higher than learned "
         f"scales ({F['group_horseshoe']} and {F['ard']})."
     )
-
-
-def cells(record: Record) -> str:
-    """The seeds of each network and prior of the study that have not been run."""
-    usual = Settings()
-    lines = []
-    for network in usual.networks:
-        left = []
-        for prior in usual.priors:
-            run = {
-                seed for row in rows_of(record["rows"], network=network, prior=prior) for seed in row["seeds"]
-            }
-            missing = [seed for seed in usual.seeds if seed not in run]
-            left.append(f"{seeds_by_name(missing)} not run" if missing else "run")
-        lines.append([network, *left])
-    return markdown(["", *usual.priors], lines)

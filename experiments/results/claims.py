@@ -131,9 +131,9 @@ def plain_is_sure(record: Record) -> Found:
 def same_kl(record: Record) -> Found:
     """Section 3: a closed-form KL does neither better nor worse."""
     gap = closed_form.differences(record)
-    words = f"error at drawn weights minus that in closed form; {estimate(gap, 3, sign=True)} points; {seeds(len(gap))}"
+    words = f"{estimate(gap, 3, sign=True)} points; {seeds(len(gap))}"
     said = {"undecided": "no difference found", "holds": "does not hold"}
-    return words, said.get(verdict(gap), verdict(gap))
+    return f"error at drawn weights minus that in closed form; {words}", said.get(verdict(gap), verdict(gap))
 
 
 def learned_by_gradient(record: Record) -> Found:

@@ -219,7 +219,6 @@ TABLES: dict[str, Text] = {
     "bandit_short": of("bandit_short", headed(partial(agents, steps=None, more=EARLY)), NONE),
     **{name: of(name, headed(showdown), NONE) for name in SHOWDOWNS},
     "ledger": of("kl_ledger", headed(ledger), NONE),
-    "bound.cells": of("bound_mnist", bound_found.cells, NONE),
     "bound.worth": bound_found.worth,
     "bound.worth_in_short": partial(bound_found.worth, short=True),
     "bound": of("bound_mnist", headed(as_printed(bound.report)), NONE),
