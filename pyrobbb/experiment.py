@@ -32,7 +32,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Prior
 from pyrobbb.training import compatibility
 from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.history import at_end
+from pyrobbb.training.history import final_mean
 from pyrobbb.training.options import Options
 from pyrobbb.training.progress import Guarded, Progress
 from pyrobbb.training.trainer import Training, posterior_of, train_all
@@ -214,7 +214,7 @@ class Run(Options):
         the prior of the main one, which may be learned. Of a method or a guide whose loss is not a bound,
         `train_loss`, and of Laplace the log evidence of each chain.
         """
-        of_chains = [at_end(chain.history.rows) for chain in chains if chain.history.rows]
+        of_chains = [final_mean(chain.history.rows) for chain in chains if chain.history.rows]
         if not of_chains:  # of a method without steps
             return {}
         loss, found = fmean(of_chains, posterior.chain_weights), dict[str, Any]()

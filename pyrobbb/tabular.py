@@ -40,7 +40,7 @@ from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import FanInNormal, PerParameter, Prior
 from pyrobbb.training.callbacks import Callback
-from pyrobbb.training.history import at_end
+from pyrobbb.training.history import final_mean
 from pyrobbb.training.progress import Guarded
 from pyrobbb.training.trainer import fit
 
@@ -306,7 +306,7 @@ def _warn_of_little(posterior: Posterior, data: TableData) -> None:
 
 def _free_energy(posterior: Posterior) -> float:
     """In nats per row, the mean over the chains."""
-    return fmean(at_end(history.rows) for history in posterior.histories)
+    return fmean(final_mean(history.rows) for history in posterior.histories)
 
 
 def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **options: Any) -> Posterior:

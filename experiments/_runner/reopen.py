@@ -79,7 +79,8 @@ def reopen(folder: Path | str, *, trust: bool = False) -> Reopened:
         chains.append((model, guide))
     weights = metrics.get("chain_weights")
     rows = history.read_if_there(folder / "history.csv")
-    histories = [history.History([r for r in rows if r.chain == chain]) for chain in range(run.chains)]
+    each = history.by_chain(rows)
+    histories = [history.History(each.get(chain, [])) for chain in range(run.chains)]
     posterior = Posterior(chains, histories, weights, data.columns, reach(data.train))
     return Reopened(run, data, posterior, epoch)
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Section, Table, Text
 from pyrobbb.report.words import cell, evenly_spaced, number, percent
-from pyrobbb.training.history import Epoch, at_end
+from pyrobbb.training.history import Epoch, by_chain, final_mean
 
 POINTS = 250  # of one curve
 LINES = 60  # of a table
@@ -32,10 +32,10 @@ def learning(
         bound: Whether the loss is a free energy.
         chain_weights: Of each chain in the mixture that predicts; None weighs them alike.
     """
-    chains = [[row for row in rows if row.chain == c] for c in _chains(rows)]
+    chains = by_chain(rows).values()
     weights = chain_weights if len(chain_weights or ()) == len(chains) else None  # a history may be cut off
     energy, kl, nll = (
-        fmean([at_end(own, name) for own in chains], weights) for name in ("free_energy", "kl", "nll")
+        fmean([final_mean(own, name) for own in chains], weights) for name in ("free_energy", "kl", "nll")
     )
     whole, part, far = (
         ("Free energy", "KL", "How far the posterior is from the prior")
@@ -146,15 +146,11 @@ def _lowest(rows: Sequence[Epoch]) -> str:
 
 def _points(rows: Sequence[Epoch], column: str, label: str) -> list[dict[str, Any]]:
     found = []
-    for chain in _chains(rows):
-        own = [row for row in rows if row.chain == chain and isfinite(getattr(row, column))]
-        some, name = evenly_spaced(own, POINTS), f"chain {chain}"
+    for chain, own in by_chain(rows).items():
+        known = [row for row in own if isfinite(getattr(row, column))]
+        some, name = evenly_spaced(known, POINTS), f"chain {chain}"
         found += [{"epoch": row.epoch, label: getattr(row, column), "chain": name} for row in some]
     return found
-
-
-def _chains(rows: Sequence[Epoch]) -> list[int]:
-    return sorted({row.chain for row in rows})
 
 
 def _table(rows: Sequence[Epoch], error: str, whole: str, part: str) -> Table:

@@ -3,6 +3,11 @@
 from math import isfinite
 from pathlib import Path
 
+UNSCALED = (
+    "inputs or targets that are not scaled (or a fill value such as 1e20, even in a row of weight 0: leave "
+    "such rows out)"
+)
+
 
 class NonFiniteLossError(ArithmeticError):
     """The free energy or a parameter became infinite or NaN; the last good checkpoint is kept."""
@@ -14,15 +19,13 @@ def in_step(where: str, kl: float, nll: float, checkpoint: Path | None, first: b
         return NonFiniteLossError(
             f"the loss is not finite in {where}, before any change of the weights: KL {kl:g}, NLL "
             f"{nll:g}. Usual causes: a row for which the network's output is NaN or infinite, such as a "
-            f"logarithm of 0 or less, inputs or targets that are not scaled (or a fill value such as 1e20, "
-            f"even in a row of weight 0: leave such rows out), or an initial rho that is too large."
+            f"logarithm of 0 or less, {UNSCALED}, or an initial rho that is too large."
         )
     return NonFiniteLossError(
         f"the loss is not finite in {where}: KL {kl:g}, NLL {nll:g}. Usual causes: a learning rate "
         f"too large for the prior (plain SGD with a narrow spike sigma2, or with the KL shares 2^(M-i)), "
-        f"inputs or targets that are not scaled (or a fill value such as 1e20, even in a row of weight 0: "
-        f"leave such rows out), a row for which the network is not defined, such as a logarithm of 0 or "
-        f"less, or an initial rho that is too large. Try a lower lr, Adam, kl=uniform or a wider "
+        f"{UNSCALED}, a row for which the network is not defined, such as a logarithm of 0 or less, or an "
+        f"initial rho that is too large. Try a lower lr, Adam, kl=uniform or a wider "
         f"sigma2{_last_good(checkpoint)}."
     )
 

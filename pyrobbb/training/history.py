@@ -49,7 +49,12 @@ class History:
         return sum(row.seconds for row in self.rows) + self.finishing
 
 
-def at_end(rows: Sequence[Epoch], column: str = "free_energy") -> float:
+def by_chain(rows: Sequence[Epoch]) -> dict[int, list[Epoch]]:
+    """The rows of each chain, in the chains' order."""
+    return {chain: [row for row in rows if row.chain == chain] for chain in sorted({r.chain for r in rows})}
+
+
+def final_mean(rows: Sequence[Epoch], column: str = "free_energy") -> float:
     """The mean of a column over the last twentieth of one chain's epochs, or over the last epoch alone.
 
     An epoch's own value is an estimate by as many draws as it has steps, which may be one.
@@ -89,11 +94,11 @@ def read_if_there(path: Path | str) -> list[Epoch]:
 def read_finished(path: Path | str, metrics: Mapping[str, Any]) -> list[Epoch]:
     """The history of a finished run with these metrics; no file is an empty one, one cut off is logged."""
     rows = read(path) if Path(path).exists() else []
-    chains = [[row for row in rows if row.chain == chain] for chain in sorted({row.chain for row in rows})]
+    chains = by_chain(rows).values()
     given = metrics.get("chain_weights")
     weights = given if given and len(given) == len(chains) else None
     told = metrics.get("free_energy", metrics.get("train_loss"))  # the mean over the chains' ends
-    ends, lasts = [at_end(own) for own in chains], [own[-1].free_energy for own in chains]
+    ends, lasts = [final_mean(own) for own in chains], [own[-1].free_energy for own in chains]
     here = [fmean(each, by) for each, by in ((ends, weights), (lasts, weights), (lasts, None)) if each]
     if Path(path).exists() and told is not None and not any(isclose(loss, told) for loss in here):
         logger.warning(  # earlier versions took the last epoch's, and once no weights

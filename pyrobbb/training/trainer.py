@@ -30,7 +30,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.training import compatibility
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.divergence import NonFiniteLossError
-from pyrobbb.training.history import History, at_end
+from pyrobbb.training.history import History, final_mean
 from pyrobbb.training.loop import Loop
 from pyrobbb.training.progress import Guarded, Progress, Silent
 from pyrobbb.training.resumption import Resumable
@@ -262,7 +262,7 @@ def fit(
     columns = data.columns if isinstance(data, Dataset) else None
     posterior = posterior_of(trained, columns)
     if ranks.is_main and type(show.shown) is not Silent and trained[0].has_bound:
-        ends = [at_end(rows) for training in trained if (rows := training.history.rows)]
+        ends = [final_mean(rows) for training in trained if (rows := training.history.rows)]
         if ends:  # a callback may stop all before the first is recorded
             show.log(compared(fmean(ends), trained[0].trivial, posterior.model.prior))
     return posterior

@@ -123,9 +123,9 @@ def test_the_loss_at_the_end_is_the_mean_of_the_last_twentieth_of_the_epochs(
 ) -> None:
     """One epoch of a small data set is one step: its loss is a single draw's."""
     rows = [replace(ROW, epoch=e, free_energy=float(e), kl=-float(e)) for e in range(1, 101)]
-    assert history.at_end(rows) == 98  # the mean of 96 to 100
-    assert history.at_end(rows, "kl") == -98
-    assert history.at_end(rows[:39]) == 39
+    assert history.final_mean(rows) == 98  # the mean of 96 to 100
+    assert history.final_mean(rows, "kl") == -98
+    assert history.final_mean(rows[:39]) == 39
     path = tmp_path / "history.csv"
     history.write(path, rows)
     for told in (98.0, 100.0):  # the second by earlier versions
