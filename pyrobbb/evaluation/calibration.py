@@ -51,40 +51,31 @@ def by_confidence(probs: np.ndarray, y: np.ndarray, bins: int = 15, counts: np.n
 
 def coverage(
     draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, counts: np.ndarray | None = None
-) -> dict[float, tuple[float, float]]:
-    """By level, the shares of new values and of y `(M,)` that the draws' `(S, M)` central intervals hold.
+) -> dict[float, float]:
+    r"""By level, the share of y `(M,)` in the central intervals of draws `(S, M)`: the level, if y is alike.
 
-    The former is the level, or what lies between the outermost draws where these are too few for it. Where
-    several draws tie at an end, as counts do, it is the share of the draws, which is larger. `weights` are
-    those of the draws, `(S,)`, and `counts` say how often each row counts, `(M,)`; by default all alike.
+    A value that is like the draws has any rank among them with equal chance, also beyond all of them:
+
+    .. math::
+        u \sim U\left[\frac{\#\{s: y_s < y\}}{S + 1}, \frac{\#\{s: y_s \le y\} + 1}{S + 1}\right]
+
+    is uniform in [0, 1], however few the draws are and however many of them tie, as counts do (the randomised
+    probability integral transform: Czado et al. 2009). The interval of level c is :math:`|2 u - 1| \le c`;
+    of a value that ties with its end a part counts.
+
+    `weights` are those of the draws, `(S,)`, whose effective number is then S, and `counts` say how often
+    each row counts, `(M,)`; by default all alike.
     """
-    S = len(draws) if weights is None else weights.sum() ** 2 / np.square(weights).sum()
-    ends = _ends(draws, [(1 + side * level) / 2 for level in LEVELS for side in (-1, 1)], weights)
+    shares = np.full(len(draws), 1 / len(draws)) if weights is None else weights / weights.sum()
+    S = 1 / np.square(shares).sum()
+    low = S * (shares @ (draws < y)) / (S + 1)
+    high = (S * (shares @ (draws <= y)) + 1) / (S + 1)
     found = {}
-    for level, low, high in zip(LEVELS, ends[::2], ends[1::2], strict=True):
-        drawn = np.average((low <= draws) & (draws <= high), axis=0, weights=weights)
-        tied = ((draws == low).sum(0) > 1) | ((draws == high).sum(0) > 1)
-        expected = np.where(tied, drawn, min(level, (S - 1) / (S + 1)))
-        true = np.average((low <= y) & (y <= high), weights=counts)
-        found[level] = float(np.average(expected, weights=counts)), float(true)
+    for level in LEVELS:
+        tail = (1 - level) / 2
+        held = (np.minimum(high, 1 - tail) - np.maximum(low, tail)).clip(0) / (high - low)
+        found[level] = float(np.average(held, weights=counts))
     return found
-
-
-def _ends(draws: np.ndarray, tails: list[float], weights: np.ndarray | None) -> np.ndarray:
-    """Quantiles between which a new value lies as often as `tails` say, if it is from where the draws are.
-
-    Draw k of S in ascending order has the level k / (S + 1); of weighted draws the sum of the weights up to
-    it takes the place of k / S, and their effective number that of S.
-    """
-    if weights is None:
-        return np.asarray(np.quantile(draws, tails, axis=0, method="weibull"))
-    draws, weights = draws[weights > 0], weights[weights > 0]
-    order, share = np.argsort(draws, axis=0), weights / weights.sum()
-    effective = 1 / np.square(share).sum()
-    levels = share[order].cumsum(axis=0) * effective / (effective + 1)
-    ascending = np.take_along_axis(draws, order, axis=0)
-    columns = zip(levels.T, ascending.T, strict=True)
-    return np.array([np.interp(tails, level, values) for level, values in columns]).T
 
 
 def pooled(

@@ -92,20 +92,21 @@ def _calibration(probs: np.ndarray, y: np.ndarray, counts: np.ndarray | None) ->
 def _coverage(
     draws: np.ndarray, y: np.ndarray, weights: np.ndarray | None, counts: np.ndarray | None
 ) -> Section:
-    said, came = "interval holds, by the model", "share of test values in it"
+    said, came = "central interval", "share of test values in it"
     found = coverage(draws, y, weights, counts)
-    rows = [{said: drawn, came: true} for drawn, true in found.values()]
-    lines = [[percent(level, 0), *map(percent, shares)] for level, shares in found.items()]
-    head = ["Interval", "It holds, by the model", "Test values in it"]
-    table = Table("Test values within the central intervals", head, lines, folded=True)
+    rows = [{said: level, came: share} for level, share in found.items()]
+    lines = [[percent(level, 0), percent(share)] for level, share in found.items()]
+    table = Table(
+        "Test values within the central intervals", ["Interval", "Test values in it"], lines, folded=True
+    )
     words = (
-        "A 90 % interval should hold 90 % of the true values, or of counts as many as the model's own draws: "
-        "points on the dashed line. Below it the intervals are too narrow, above it too wide."
+        "A 90 % interval should hold 90 % of the true values: points on the dashed line. Below it the "
+        "intervals are too narrow, above it too wide. A count at the end of an interval lies in it in part."
     )
     chart = Chart(
         "Intervals, and how many values they hold",
         charts.against_diagonal(rows, said, came, []),
-        f"The 90 % intervals hold {100 * found[0.9][1]:.0f} % of {len(y):,} test values.",
+        f"The 90 % intervals hold {100 * found[0.9]:.0f} % of {len(y):,} test values.",
     )
     return Section("Calibration", words, [Charts([chart], table)])
 
