@@ -109,7 +109,7 @@ DRAWN: dict[str, tuple[str, Callable[[Record], Figure]]] = {  # figure -> its re
     "figure4_learned": ("pruning_learned", pruning_report.figure4),
     "figure5": ("regression", regression_report.figure),
     "figure6": ("bandit", cumulative_regret),
-    "figure6_mixture": ("bandit_mixture", partial(cumulative_regret, setting="two rewards by chance")),
+    "figure6_mixture": ("bandit_mixture", partial(cumulative_regret, setting="two random rewards")),
     "posteriors": ("agreement_gap", bands),
     "coverage": ("eight_tables", coverage),
     "training_choices": ("training_choices", training_choices.figure),
