@@ -20,7 +20,7 @@ from pyrobbb import figures as draw
 from pyrobbb._support.files import make_folder
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.calibration import pooled
-from pyrobbb.evaluation.layer_summary import of_chain
+from pyrobbb.evaluation.layer_summary import of_chain, weight_draws
 from pyrobbb.evaluation.trivial_bound import compared
 from pyrobbb.figures.style import verbatim
 from pyrobbb.predictive import error_among
@@ -53,7 +53,6 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
     which, drawn = of_chain(metrics), dict[str, Figure]()
     variational = data["variational"]
     loc, scale = variational["loc"].values, variational["scale"].values
-    noise = np.random.default_rng(0).standard_normal(loc.shape)
     if (scale > 0).all():
         drawn["signal_to_noise"] = draw.signal_to_noise(
             loc, scale, title=f"Signal-to-noise ratio of the weights{which}"
@@ -71,7 +70,7 @@ def figures(folder: Path | str, *, trust: bool = False) -> list[Path]:
         drawn["learning_curves"] = _learning_curves(metrics, rows)
     # of every run, so the last: see has_figures
     prior = prior_density(config["prior"])
-    drawn["weights"] = draw.weight_histogram(loc, loc + scale * noise, prior, which=which)
+    drawn["weights"] = draw.weight_histogram(loc, weight_draws(variational), prior, which=which)
     target = folder / "figures"
     make_folder(target)
     paths = []

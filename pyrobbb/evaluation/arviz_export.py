@@ -58,7 +58,7 @@ DIMS: dict[str, dict[str, Sequence[str]]] = {
         "shown_row": ("shown",),
     },
     "variational": {
-        **dict.fromkeys(("loc", "scale", "sample_site"), ("parameter_sample",)),
+        **dict.fromkeys(("loc", "scale", "draw", "sample_site"), ("parameter_sample",)),
         **dict.fromkeys(("size", "kl", "kl_mcse", "informative", "slab", "slab_mcse"), ("layer",)),
         **dict.fromkeys(("latent_size", "latent_kl", "latent_kl_mcse"), ("latent",)),
         **{f"{name}_{what}": ("layer",) for name in ("loc", "scale", "snr") for what in ("mean", "sd")},

@@ -14,6 +14,7 @@ from pyrobbb.posterior import Posterior
 
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 SAMPLE = 20_000  # weights, of all layers
+DRAWS = 10  # of which each of these takes one in turn: in a single draw they may share a scale
 
 
 def variational(
@@ -21,10 +22,12 @@ def variational(
 ) -> dict[str, np.ndarray]:
     """Location, scale and signal-to-noise |loc| / scale by layer, and of a random sample of weights.
 
-    They are of the posterior's main chain, whose number is the scalar `chain`. `ledger` is what `kl_ledger`
-    gives for this seed, where it is there already.
+    Of each weight of that sample also `draw`, a value that the posterior draws. They are of the posterior's
+    main chain, whose number is the scalar `chain`. `ledger` is what `kl_ledger` gives for this seed, where it
+    is there already.
     """
-    loc, scale = moments(posterior.chains[posterior.main_chain])
+    chain = posterior.main_chain
+    loc, scale = moments(posterior.chains[chain])
     tables: defaultdict[str, list[Any]] = defaultdict(list)
     for name in loc:
         mu, sigma = loc[name].flatten(), scale[name].flatten()
@@ -40,7 +43,11 @@ def variational(
     for what, parts in (("loc", loc), ("scale", scale), ("sample_site", sites)):
         flat = torch.cat([part.flatten() for part in parts.values()])
         arrays[what] = as_numpy(flat[pick.to(flat.device)])
-    arrays["chain"] = np.asarray(posterior.main_chain)
+    arrays["draw"] = np.empty_like(arrays["loc"])
+    for s, drawn in enumerate(posterior.each_draw(DRAWS, chain=chain, seed=seed)):
+        flat = torch.cat([drawn[name].flatten() for name in loc])
+        arrays["draw"][s::DRAWS] = as_numpy(flat[pick[s::DRAWS].to(flat.device)])
+    arrays["chain"] = np.asarray(chain)
     return arrays | _ledger(ledger or kl_ledger(posterior, seed=seed) or {}, list(loc))
 
 
@@ -48,6 +55,14 @@ def of_chain(metrics: Mapping[str, Any]) -> str:
     """Which of several chains the statistics of weights are of, in words; nothing of a single one."""
     several = metrics.get("chains", 1) > 1
     return f" of chain {metrics.get('main_chain', 0)}" if several else ""  # once always the first
+
+
+def weight_draws(variational: Any) -> np.ndarray:
+    """A draw of each weight of the sample; of a normal, in files of earlier versions without `draw`."""
+    if "draw" in variational:
+        return np.asarray(variational["draw"].values)
+    loc, scale = variational["loc"].values, variational["scale"].values
+    return np.asarray(loc + scale * np.random.default_rng(0).standard_normal(loc.shape))
 
 
 def _ledger(ledger: Mapping[str, Entry], layers: Sequence[str]) -> dict[str, np.ndarray]:

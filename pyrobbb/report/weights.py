@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pyrobbb.evaluation import arviz_plots, leave_one_out
+from pyrobbb.evaluation.layer_summary import weight_draws
 from pyrobbb.report import charts
 from pyrobbb.report.page import Cell, Chart, Charts, Picture, Pictures, Section, Table, Text
 from pyrobbb.report.words import cell, number, percent
@@ -38,7 +39,7 @@ def weights(variational: Any, prior: Density | None, which: str = "") -> Section
         which: Of which chain, in words.
     """
     loc, scale = (np.asarray(variational[name].values, dtype=float) for name in ("loc", "scale"))
-    sizes = charts.density(_by_size(loc, scale, prior), SIZE)
+    sizes = charts.density(_by_size(loc, weight_draws(variational).astype(float), prior), SIZE)
     words = "By order of magnitude: −1 is 0.1."
     if prior is not None:
         words += " Where draws lie left of the prior, weights were pulled to 0."
@@ -104,8 +105,7 @@ def arviz(data: Any) -> Section | None:
     return Section("In ArviZ", words, parts)
 
 
-def _by_size(loc: np.ndarray, scale: np.ndarray, prior: Density | None) -> list[dict[str, Any]]:
-    draws = loc + scale * np.random.default_rng(0).standard_normal(loc.shape)
+def _by_size(loc: np.ndarray, draws: np.ndarray, prior: Density | None) -> list[dict[str, Any]]:
     samples = {"posterior draws": draws, "posterior means": loc}
     sizes = np.abs(np.concatenate([draws, loc]))
     high = float(np.log10(max(sizes.max(), 1e-12))) + 0.2

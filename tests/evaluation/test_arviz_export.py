@@ -6,6 +6,7 @@ Run as a program, with the project and tests/support on the path, it writes the 
 
 import math
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pyro
@@ -25,8 +26,9 @@ from pyrobbb.data import from_arrays, from_table
 from pyrobbb.evaluation import arviz_export as export
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.kl_ledger import kl_ledger
-from pyrobbb.evaluation.layer_summary import variational
+from pyrobbb.evaluation.layer_summary import variational, weight_draws
 from pyrobbb.inference import SGHMC
+from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.predictive import ValuePrediction
 
@@ -173,6 +175,20 @@ def test_a_pruned_weight_has_signal_to_noise_0() -> None:
     found = variational(prune(posterior, 1.0), 0)
     assert not found["snr_mean"].any()
     assert not found["snr_quantile"].any()
+
+
+def test_the_sample_of_weights_has_values_that_the_posterior_draws() -> None:
+    """They had been those of a normal with its mean and spread, of which these have two values alone."""
+    model = BayesianNetwork(nn.Linear(6, 4), priors.Normal(), likelihoods.Normal(0.1), 12)
+    guide = EmpiricalGuide(model, 2)
+    for value in (1.0, -1.0):
+        guide.keep(torch.full_like(guide.loc, value))
+    found = variational(Posterior([(model, guide)]), 0)
+    assert found["draw"].shape == found["loc"].shape == (28,)
+    group = {name: SimpleNamespace(values=value) for name, value in found.items()}
+    assert set(weight_draws(group).tolist()) == {1.0, -1.0}
+    del group["draw"]  # as in files of earlier versions
+    assert len(set(weight_draws(group).tolist())) == 28
 
 
 def test_one_target_has_no_axis_and_several_have_one() -> None:
