@@ -58,6 +58,8 @@ def weights(variational: Any, prior: Density | None, which: str = "") -> Section
 
 def pruning(found: Mapping[str, Any]) -> Section:
     """What `experiments.paper.pruning` has measured."""
+    if not found["rows"]:
+        raise IndexError("rows is empty")
     removed, error = "weights removed (%)", "test error (%)"
     orders = {"snr": "lowest signal-to-noise first", "magnitude": "smallest first"}
     rows, lines = [], []

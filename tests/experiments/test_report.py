@@ -269,6 +269,12 @@ def test_the_command_that_repeats_a_run_and_a_page_that_is_made_later(tmp_path, 
         with pytest.raises(ValueError, match=rf"{name} does not hold what .* reads \(KeyError: '"):
             report.report(Path("here"))
         (tmp_path / "here" / name).unlink()
+    (tmp_path / "here" / "pruning" / "record.json").write_text('{"rows": []}')
+    with pytest.raises(
+        ValueError, match=r"pruning/record.json does not hold .* \(IndexError: rows is empty\)"
+    ):
+        report.report(Path("here"))
+    (tmp_path / "here" / "pruning" / "record.json").unlink()
     (tmp_path / "mine.yaml").write_text("defaults: [run, _self_]\nname: mine\n")
     monkeypatch.setattr(sys, "argv", ["run", "mine.yaml", *words[:-1], "seed=2", "folder=there"])
     run_module.main()
