@@ -6,7 +6,6 @@ folder. Only numbers and text are read: no code of the folder is run.
 """
 
 from collections.abc import Mapping, Sequence
-from math import nan
 from pathlib import Path
 from statistics import mean, stdev
 from textwrap import shorten
@@ -99,6 +98,7 @@ def _row(group: Group, keys: Keys) -> tuple[object, ...]:
     part = group[0].measure.partition(" ")[0]
     values = [run.value for run in group]
     nll = [run.metrics[part]["nll"] for run in group if "nll" in run.metrics.get(part, {})]
+    seconds = [run.metrics["train_seconds"] for run in group if "train_seconds" in run.metrics]
     return (
         label(group[0].config, keys),
         "-" if group[0].measure == UNRANKED else f"{mean(values):#.4g}",
@@ -106,7 +106,7 @@ def _row(group: Group, keys: Keys) -> tuple[object, ...]:
         len(values),
         f"{mean(nll):.4f}" if nll else "-",
         _bound(group),
-        f"{mean(run.metrics.get('train_seconds', nan) for run in group):.3g}",
+        f"{mean(seconds):.3g}" if seconds else "-",
     )
 
 

@@ -88,6 +88,13 @@ def test_the_report_has_means_spread_numbers_and_errors(root):
     assert imread(root / "summary.png").shape[0] > 100
 
 
+def test_a_missing_number_is_a_dash(tmp_path):
+    write(tmp_path / "a", config(1))
+    (tmp_path / "a/metrics.json").write_text('{"validation": {"error": 4.0}, "seed": 1}')
+    lines = [line.split() for line in summarise.summarise(tmp_path).splitlines()]
+    assert ["default", "4.000", "-", "1", "-", "-", "-"] in lines
+
+
 def test_the_csv_has_a_line_for_each_run_best_first(root):
     summarise.summarise(root)
     with (root / "summary.csv").open(newline="") as file:
