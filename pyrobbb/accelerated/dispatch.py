@@ -26,7 +26,7 @@ from pyrobbb.accelerated.compilation_cost import (
 )
 from pyrobbb.accelerated.compile import CannotCompileError, compiled_program
 from pyrobbb.accelerated.cuda_graph import GraphStep, capturable, lost_by
-from pyrobbb.accelerated.distributed_step import SummedStep
+from pyrobbb.accelerated.distributed_step import SummedReference, SummedStep
 from pyrobbb.accelerated.fast_step import FastStep, NotFastError
 from pyrobbb.accelerated.local_program import LocalProgram
 from pyrobbb.accelerated.mean_field_step import MeanFieldStep
@@ -95,7 +95,7 @@ def make_step(
             )
         if fast != "off":
             log(f"training with Pyro's own SVI: the fast path does not apply to elbo {reference.name}")
-        return reference if alone else SummedStep(reference, ranks)
+        return reference if alone else SummedReference(reference, ranks)
     case = _Case(model, guide, optimizer, first, samples, fast, steps, alone, log)
     try:
         with buffers_kept(model) as replaced:
@@ -108,7 +108,7 @@ def make_step(
         if estimator == "local":
             raise ValueError(f"estimator='local' does not fit: {reason}; take 'weights'") from reason
         log(f"training with Pyro's own SVI, several times slower than the fast path: {reason}")
-        return reference if alone else SummedStep(reference, ranks)
+        return reference if alone else SummedReference(reference, ranks)
     return as_graph(step if alone else SummedStep(step, ranks), model, first, log)
 
 

@@ -19,16 +19,16 @@ from torch import Tensor
 
 from pyrobbb._support.optim import set_gradient, trained
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.fast_step import FastStep, WrappedStep
+from pyrobbb.accelerated.fast_step import FastStep, WrappedStep, forget_gradients
 from pyrobbb.svi import ReferenceStep, Terms
 
 
-class SummedStep(WrappedStep, FastStep):
+class _Summed(WrappedStep):
     """A step on the sum over all processes of what `step` sees on this one's rows.
 
     Its x and y are this process's rows, `share` and `fraction` their part of the KL and of the data; they may
     be none. The terms it returns are those of the whole minibatch: the KL averaged over the processes' draws
-    in proportion to their rows, the negative log-likelihood summed. It can become a CUDA graph as `step` can.
+    in proportion to their rows, the negative log-likelihood summed.
 
     Args:
         step: Any step on one process.
@@ -44,23 +44,6 @@ class SummedStep(WrappedStep, FastStep):
         self.flat = torch.zeros(sum(sizes) + 3, dtype=dtype, device=self.parameters[0].device)
         *parts, self.sums = self.flat.split([*sizes, 3])  # KL times rows, NLL, rows
         self.parts = [part.view_as(p) for part, p in zip(parts, self.parameters, strict=True)]
-        if not isinstance(step, ReferenceStep):
-            self.share, self.normals = step.share, step.normals
-
-    def __call__(
-        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
-    ) -> Terms:
-        if isinstance(self.step, ReferenceStep):
-            terms = self._sum(self.step.evaluate(x, y, share, fraction, counts) if len(x) else None, len(x))
-            self.optimise()
-            return terms
-        return super().__call__(x, y, share, fraction, counts)
-
-    def compute(
-        self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
-    ) -> Terms:
-        assert not isinstance(self.step, ReferenceStep)
-        return self._sum(self.step.compute(x, y, noise, counts) if len(x) else None, len(x))
 
     @torch.no_grad()
     def _sum(self, terms: Terms | None, rows: int) -> Terms:
@@ -75,3 +58,28 @@ class SummedStep(WrappedStep, FastStep):
             set_gradient(parameter, part.to(parameter.dtype))
         kl, nll, total = self.sums.clone().unbind()
         return Terms(kl / total, nll)
+
+
+class SummedStep(_Summed, FastStep):
+    """Of a fast step; it can become a CUDA graph as `step` can."""
+
+    def __init__(self, step: FastStep, ranks: ProcessGroup) -> None:
+        super().__init__(step, ranks)
+        self.share, self.normals = step.share, step.normals
+
+    def compute(
+        self, x: Tensor, y: Tensor, noise: Tensor | None = None, counts: Tensor | None = None
+    ) -> Terms:
+        return self._sum(self.step.compute(x, y, noise, counts) if len(x) else None, len(x))
+
+
+class SummedReference(_Summed):
+    """Of a `ReferenceStep`, whose share and fraction are arguments."""
+
+    def __call__(
+        self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
+    ) -> Terms:
+        terms = self._sum(self.step.evaluate(x, y, share, fraction, counts) if len(x) else None, len(x))
+        self.optimizer.step()
+        forget_gradients(self.optimizer)
+        return terms
