@@ -20,7 +20,8 @@ from torch.distributions import Distribution
 from pyrobbb._support import checks, text
 from pyrobbb._support.distribution_parts import applied, draw_from, own_tensors
 from pyrobbb._support.flat import without_expansion
-from pyrobbb._support.network_checks import check_event, check_layers, sample_of
+from pyrobbb._support.network_checks import check_layers
+from pyrobbb._support.prior_checks import check_event, sample_of
 from pyrobbb._support.random_state import isolated, seed_generators
 from pyrobbb.functional_network import FunctionalNetwork, Weights, network_with
 from pyrobbb.likelihoods import Likelihood

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from torch import nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.network_checks import copied
+from pyrobbb._support.network_state import copied
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.likelihoods import Likelihood
 from pyrobbb.priors import Centred, Deterministic, PerParameter, Prior

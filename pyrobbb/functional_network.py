@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy, wrapped
 from pyrobbb._support.model_inputs import OutputShapeError
-from pyrobbb._support.network_checks import copied, nothing_left, take_padding
+from pyrobbb._support.network_state import copied, nothing_left, take_padding
 from pyrobbb._support.random_state import Named
 from pyrobbb.priors import Prior
 from pyrobbb.weight_sites import make_room, owner_of, places, tie, tied_buffers, weights_in_order

@@ -28,7 +28,7 @@ from pyrobbb._support.model_inputs import (
     check_targets,
     first_output,
 )
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import ArrayLike

@@ -8,7 +8,8 @@ from pyro import poutine
 from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 
-from pyrobbb._support.network_checks import check_prior, check_rows_stay_apart, check_values
+from pyrobbb._support.network_checks import check_rows_stay_apart, check_values
+from pyrobbb._support.prior_checks import check_prior
 from pyrobbb._support.random_state import isolated
 from pyrobbb.priors import Prior
 

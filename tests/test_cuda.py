@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from engine_fakes import Listens
 from pyrobbb import fit, likelihoods, priors
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.optim import fused, load_state, on_device
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated, random_state, set_random_state

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from experiments._runner.fit_points import Result
 from experiments.tutorial.odd_images import SIDE, pictures
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb.data.dataset import Dataset
 from pyrobbb.evaluation.metrics import entropy
 from pyrobbb.evaluation.ood import auroc

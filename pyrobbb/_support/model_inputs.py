@@ -11,7 +11,8 @@ from torch import Tensor
 from pyrobbb._support import text
 from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.distribution_parts import is_masked
-from pyrobbb._support.network_checks import EMBEDDINGS, evaluating
+from pyrobbb._support.network_checks import EMBEDDINGS
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.random_state import isolated
 
 if TYPE_CHECKING:

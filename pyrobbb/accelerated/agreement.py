@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pyrobbb._support.network_checks import buffers_kept
+from pyrobbb._support.network_state import buffers_kept
 from pyrobbb._support.optim import moments, trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.compile import near

@@ -10,7 +10,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyrobbb._support import text
-from pyrobbb._support.network_checks import buffers_kept, evaluating, says_replaced
+from pyrobbb._support.network_state import buffers_kept, evaluating, says_replaced
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.agreement import difference, gradients

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.flat import without_expansion
-from pyrobbb._support.network_checks import check_rebuilt
+from pyrobbb._support.prior_checks import check_rebuilt
 from pyrobbb.accelerated.fast_step import NotFastError
 
 

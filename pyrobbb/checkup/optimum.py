@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pyrobbb._support.copies import own_copy, own_pair
 from pyrobbb._support.model_inputs import check_rows
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup.finding import Finding

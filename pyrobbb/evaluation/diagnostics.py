@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.distribution_parts import unmasked
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.draws import distinct, order
 from pyrobbb.evaluation import arviz_io

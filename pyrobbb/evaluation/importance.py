@@ -14,7 +14,7 @@ from pyro.distributions import Normal
 
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import univariate
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Split
 from pyrobbb.evaluation import arviz_io

@@ -20,7 +20,7 @@ import torch
 
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import draw_from
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, evenly_spaced

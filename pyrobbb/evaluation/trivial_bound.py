@@ -29,7 +29,7 @@ from torch.utils.data import Dataset as TorchDataset
 from pyrobbb._support.chunking import Block, outputs
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import own_tensors, univariate
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.data.dataset import Split

@@ -8,7 +8,7 @@ from pyro import poutine
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.compilation_cost import GRADIENT, Prepare, fastest, ways
 from pyrobbb.accelerated.fixed_batch import FixedProgram

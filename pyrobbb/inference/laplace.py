@@ -48,7 +48,7 @@ from pyrobbb._support.device import in_full
 from pyrobbb._support.distribution_parts import univariate
 from pyrobbb._support.flat import split
 from pyrobbb._support.model_inputs import check_rows
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pyrobbb._support import checks
-from pyrobbb._support.network_checks import buffers_kept
+from pyrobbb._support.network_state import buffers_kept
 from pyrobbb._support.process_group import ProcessGroup
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork

@@ -21,7 +21,7 @@ from torch.distributions import transform_to
 
 from pyrobbb._support import checks
 from pyrobbb._support.distribution_parts import univariate
-from pyrobbb._support.network_checks import check_rebuilt
+from pyrobbb._support.prior_checks import check_rebuilt
 from pyrobbb.distributions import ScaleMixtureNormal, StudentT
 from pyrobbb.priors.fixed import ByModule, Prior, elementwise
 from pyrobbb.priors.hierarchical import Hierarchical

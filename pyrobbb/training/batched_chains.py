@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.flat import identical
-from pyrobbb._support.network_checks import buffers_kept
+from pyrobbb._support.network_state import buffers_kept
 from pyrobbb._support.random_state import isolated, random_state, set_random_state
 from pyrobbb._support.text import kind_and_reason
 from pyrobbb.accelerated.agreement import Seen, difference, gradients, seen

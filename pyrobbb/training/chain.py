@@ -18,7 +18,7 @@ from pyrobbb._support import checks, optim
 from pyrobbb._support.device import best_device, tf32_products, uses_tf32
 from pyrobbb._support.files import locked, make_folder, remove_partial_files
 from pyrobbb._support.model_inputs import NonFiniteOutputError, check_finite, check_targets, first_output
-from pyrobbb._support.network_checks import buffers_kept, says_replaced
+from pyrobbb._support.network_state import buffers_kept, says_replaced
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup, noise_of
 from pyrobbb._support.random_state import isolated, mixed_seed, random_state

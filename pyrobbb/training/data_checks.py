@@ -12,7 +12,8 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy
 from pyrobbb._support.distribution_parts import on_real_line, univariate
 from pyrobbb._support.model_inputs import check_rows, masks_values
-from pyrobbb._support.network_checks import check_rows_stay_apart, evaluating
+from pyrobbb._support.network_checks import check_rows_stay_apart
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, Weights, network_with
 from pyrobbb.data.arrays import row_weights

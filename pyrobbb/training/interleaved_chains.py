@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pyrobbb._support.network_checks import buffers_kept
+from pyrobbb._support.network_state import buffers_kept
 from pyrobbb._support.optim import moments
 from pyrobbb._support.random_state import isolated, random_state
 from pyrobbb.accelerated import GraphStep

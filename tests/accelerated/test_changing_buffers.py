@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from engine_fakes import Listens
 from pyrobbb import BayesianNetwork, MeanFieldNormal, likelihoods, priors
-from pyrobbb._support.network_checks import buffers_kept
+from pyrobbb._support.network_state import buffers_kept
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import make_step
 from pyrobbb.data import from_arrays

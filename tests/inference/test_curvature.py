@@ -11,7 +11,7 @@ from architectures import Chain, last
 from engine_fakes import classes, network, normal
 from exact_models import NOISE, SIGMA, D, N, laplace, linear, softmax
 from pyrobbb import likelihoods, priors
-from pyrobbb._support.network_checks import evaluating
+from pyrobbb._support.network_state import evaluating
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
