@@ -5,6 +5,7 @@ page that links to each run's) and, where posteriors of the same data can be com
 folder. Only numbers and text are read: no code of the folder is run.
 """
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -21,7 +22,7 @@ from experiments._runner.record import command_line
 from experiments._runner.study import Outputs
 from experiments._runner.sweep import UNRANKED, WORDS
 from experiments._runner.tables import table
-from pyrobbb._support.files import write_text
+from pyrobbb._support.files import replacing, write_text
 from pyrobbb._support.settings import flat
 from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.leave_one_out import compare, has_loo
@@ -58,7 +59,11 @@ def write_csv(runs: Sequence[RunFolder], out: Outputs) -> None:
         settings = (run.config.get(key, "") for key in (*keys, "seed"))
         scores = (found.get(key, "") for key in metrics)
         rows.append([run.folder.relative_to(out.fits), run.state, *settings, *scores, run.error])
-    out.csv("summary.csv", ["folder", "state", *keys, "seed", *metrics, "problem"], rows)
+    with (
+        replacing(out.path("summary.csv")) as part,
+        part.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        csv.writer(file).writerows([["folder", "state", *keys, "seed", *metrics, "problem"], *rows])
 
 
 def _keys(runs: Sequence[RunFolder]) -> Keys:

@@ -11,8 +11,7 @@ def main(arguments):
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -23,7 +22,7 @@ from experiments._runner.build import key_of
 from experiments._runner.command import part_of, place, refuse, settings
 from experiments._runner.record import command_line, write_record
 from pyrobbb._support import checks
-from pyrobbb._support.files import make_folder, replacing
+from pyrobbb._support.files import make_folder
 from pyrobbb.figures.style import save
 
 S = TypeVar("S")
@@ -115,14 +114,6 @@ class Outputs:
     def record(self, content: Mapping[str, Any]) -> None:
         """`record.json`: what was found, and how."""
         write_record(self.path("record.json"), self.command, content)
-
-    def csv(self, name: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """A table."""
-        with (
-            replacing(self.path(name)) as temporary,
-            temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-        ):
-            csv.writer(file).writerows([head, *rows])
 
     def figure(self, name: str, figure: Figure) -> None:
         """A figure."""

@@ -1,7 +1,7 @@
 """The mushroom bandit: Thompson sampling against epsilon-greedy, many seeds in one batch.
 
 `python -m experiments.paper.bandit [setting=paper|showdown] [key=value ...]` plays every arm, or resumes
-from its checkpoint, and writes `record.json`, the regret of each run (`regret.csv`) and `regret.png`.
+from its checkpoint, and writes `record.json` and `regret.png`.
 `report=true` plays nothing: it reads the checkpoints as they are and reports on the steps done so far.
 The other keys, such as arms=[thompson] seeds=[1,2] steps=5000, are those of `bandit.yaml` next to this file.
 """

@@ -193,12 +193,6 @@ def write(config: DictConfig, out: Outputs) -> None:
     found, rates = agents(config, out.fits)
     fixed = fixed_rates(environment(config))
     results = summary(found, fixed["at random"])
-    rows = []
-    for name, games in found.items():
-        expected, realised = games.cumulative(), games.cumulative(realised=True)
-        for i, seed in enumerate(config.seeds):
-            for t in sorted({*range(99, games.rounds, 100), games.rounds - 1}):
-                rows.append([name, seed, t + 1, float(expected[i, t]), float(realised[i, t])])
     content = {
         "setting": config.setting,
         "swapped": config.swapped,
@@ -208,6 +202,5 @@ def write(config: DictConfig, out: Outputs) -> None:
         "interactions per second": rates,
     }
     out.record(content)
-    out.csv("regret.csv", ["agent", "seed", "step", "expected", "realised"], rows)
     out.figure("regret.png", cumulative_regret(content))
     out.end(report(results, rates, config))

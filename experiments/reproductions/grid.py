@@ -4,7 +4,7 @@
 
 Prior (pi, sigma1, sigma2), learning rate and samples per step, each point a network trained from its start
 with the prior that it claims: `pi_used`, `sigma1_used` and `sigma2_used` are read from the trained model,
-and a point that differs is an error. Writes `grid.csv`, `record.json`, the best points and heat maps. Points
+and a point that differs is an error. Writes `record.json`, the best points and heat maps. Points
 that are finished are not run again. Validation accuracy decides; the test set is not looked at.
 
 preset=reduced    27 priors at 2x400 (lr 1e-3, 1 sample), and 3 rates x 5 sample counts under one prior
@@ -27,7 +27,7 @@ from experiments._runner.compose import compose
 from experiments._runner.fit_points import Fitted, Result, changed, fit_points
 from experiments._runner.study import Study
 from experiments.reproductions.grid_points import PRESETS, Point, points
-from experiments.reproductions.grid_report import figures, report, table_of
+from experiments.reproductions.grid_report import figures, report
 
 
 @dataclass
@@ -88,7 +88,6 @@ def main(arguments: Sequence[str]) -> dict[Point, Result]:
     configs = {str(p): changed(base, out.fits / str(p), p.values()) for p in every}
     found = fit_points(configs, measure, lambda r: f"validation accuracy {r['accuracy']:.2f} %")
     results = {point: found[str(point)] for point in every}
-    out.csv("grid.csv", *table_of(results))
     record = {"seeds": [base.seed], "rows": [{**asdict(p), **result} for p, result in results.items()]}
     out.record(record)
     for name, drawn in figures(results):

@@ -26,18 +26,6 @@ RAHMANTOS = ((1e-3, 1), (1e-3, 5))  # rate and samples: as the reduced grid has 
 GHIA_BEST = (0.5, 0, 6, 1e-3, 3)
 
 
-def table_of(results: dict[Point, Result]) -> tuple[list[str], list[list[object]]]:
-    """Head, and a row per point, best first; a point that did not stay finite has no accuracy."""
-    columns = ["accuracy", "nll", "free_energy", "pi_used", "sigma1_used", "sigma2_used", "seconds"]
-    columns.append("stopped_epoch")
-    rows: list[list[object]] = [
-        [*asdict(p).values(), *p.sigmas, len(r["epochs"]), *(r.get(name, "") for name in columns)]
-        for p, r in ranked(results)
-    ]
-    head = ["pi", "log_sigma1", "log_sigma2", "lr", "samples", "sigma1", "sigma2", "epochs"]
-    return [*head, *columns], rows
-
-
 def ranked(results: dict[Point, Result]) -> list[tuple[Point, Result]]:
     """Best validation accuracy first, stopped ones last."""
     return sorted(results.items(), key=lambda item: -item[1].get("accuracy", -1.0))

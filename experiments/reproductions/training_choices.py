@@ -5,7 +5,7 @@ each line of `training_choices.yaml`, which changes one thing of the centre (2x4
 Kaiming means, rho = -5, Adam 1e-3, KL/M). Ghia reports that the shares 2^(M-i) / (2^M - 1) and plain SGD end
 in NaN, that some starting values give 90 % error, and ends at 9-12 % error itself; the group `controls` holds
 the published errors by name. A training whose loss becomes infinite or NaN is stopped with a clear
-message, which is recorded. Writes `curves.csv`, `record.json` and one figure. Points that are finished are
+message, which is recorded. Writes `record.json` and one figure. Points that are finished are
 not run again.
 
 groups=[shares,means,scales,controls]    which groups
@@ -92,16 +92,6 @@ def report(record: Mapping[str, Any], write: Writer = table) -> str:
     return "\n\n".join(blocks)
 
 
-def by_epoch(results: dict[str, Result]) -> list[list[object]]:
-    """A row for each line and epoch."""
-    rows: list[list[object]] = []
-    for name, result in results.items():
-        course = zip(*(result[key] for key in ("epochs", "validation_errors", "free_energies")), strict=True)
-        stopped = [result.get(f"stopped_{part}", "") for part in ("epoch", "step")]
-        rows += [[name, *row, *stopped] for row in list(course) or [("", "", "")]]
-    return rows
-
-
 @styled
 def error_curves(panels: Mapping[str, Mapping[str, Result]], title: str) -> Figure:
     """The validation error by epoch, one panel for each group, one line for each training.
@@ -149,8 +139,6 @@ def main(arguments: Sequence[str]) -> dict[str, Result]:
         if not (chosen.quick and "data.scale" in " ".join(changes))
     }
     results = fit_points(configs, measure, words)
-    head = ["what", "epoch", "validation_error", "free_energy", "stopped_epoch", "stopped_step"]
-    out.csv("curves.csv", head, by_epoch(results))
     record = {"seeds": [next(iter(configs.values())).seed], "found": results}
     out.record(record)
     out.figure("curves.png", figure(record))

@@ -16,7 +16,8 @@ from torch.optim import Adam
 
 from experiments import summarise
 from experiments._runner.command import folder_command
-from experiments._runner.find_runs import find, label, shown, varied
+from experiments._runner.find_runs import RunFolder, find, label, shown, varied
+from experiments._runner.study import Outputs
 from pyrobbb import likelihoods, priors
 from pyrobbb.data import NoisySine
 from pyrobbb.evaluation import arviz_io
@@ -286,3 +287,10 @@ def test_a_folder_without_runs_is_one_clear_error(tmp_path, capsys, monkeypatch,
     assert stopped.value.code == 2
     assert words in capsys.readouterr().err
     assert not made or not list(folder.iterdir())
+
+
+def test_a_folder_whose_name_is_not_utf_8_has_a_line(tmp_path):
+    run = RunFolder(tmp_path / os.fsdecode(b"\xff"), {}, "failed", error="why")
+    summarise.write_csv([run], Outputs(tmp_path))
+    lines = (tmp_path / "summary.csv").read_text().split()
+    assert lines == ["folder,state,seed,problem", r"\udcff,failed,,why"]

@@ -1,6 +1,6 @@
 """The reports' grids: their points, the prior that each was trained under, and the files."""
 
-import csv
+import json
 import math
 
 import pytest
@@ -63,14 +63,11 @@ def test_grid_trains_each_point_from_the_same_start_and_writes_it_all(tmp_path, 
     assert len(started) == 4
     assert all(torch.equal(loc, started[0]) for loc in started)
     assert len({result["free_energy"] for result in results.values()}) == 4
-    with (tmp_path / "grid.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 4
-    for row in rows:
-        for name in ("pi", "sigma1", "sigma2"):
-            assert float(row[name]) == pytest.approx(float(row[f"{name}_used"]), rel=1e-6)
-    accuracies = [float(row["accuracy"]) for row in rows]
-    assert accuracies == sorted(accuracies, reverse=True)
+    rows = json.loads((tmp_path / "record.json").read_text())["rows"]
+    assert [row["accuracy"] for row in rows] == [result["accuracy"] for result in results.values()]
+    for point, row in zip(results, rows, strict=True):
+        used = [row[f"{name}_used"] for name in ("pi", "sigma1", "sigma2")]
+        assert used == pytest.approx([point.pi, *point.sigmas], rel=1e-6)
     assert (tmp_path / "prior_lr=0.001_samples=1.png").exists()
     assert "97.95" in capsys.readouterr().out  # Rahmanto's number beside ours
     assert grid.main(["quick=true", f"folder={tmp_path}"]) == results
