@@ -93,7 +93,7 @@ def test_a_weight_is_a_count_in_every_method(method: str, fast: str) -> None:
         posterior = fit(
             model, MeanFieldNormal if method == "svi" else None,
             Dataset("rows", rows, Spec(N, (3,), 2, "regression")), inference=METHODS[method](N),
-            epochs=40, batch_size=N, seed=3, fast=step, device="cpu", progress=None,
+            epochs=20, batch_size=N, seed=3, fast=step, device="cpu", progress=None,
         )  # fmt: skip
         with isolated(5):
             ends.append([posterior.predict(X.double(), draws=4).means, posterior.mean_weights()])

@@ -47,7 +47,7 @@ def known_weights(prior: priors.Prior, w: Tensor) -> BayesianNetwork:
     return model
 
 
-def drawn(law: Any, N: int = 20_000) -> Tensor:
+def drawn(law: Any, N: int = 4000) -> Tensor:
     """Draws by their quantiles: as a sample, but without its noise."""
     return torch.tensor(law.ppf((torch.arange(N).double() + 0.5) / N), dtype=torch.float32)
 
@@ -93,7 +93,7 @@ def test_a_learned_scale_is_that_of_the_weights(
 
 
 def test_a_learned_mixture_is_that_of_the_weights() -> None:
-    wide, spike = drawn(stats.norm(0, 0.5), 6000), drawn(stats.norm(0, 0.01), 14_000)
+    wide, spike = drawn(stats.norm(0, 0.5), 1500), drawn(stats.norm(0, 0.01), 3500)
     model = known_weights(priors.Learned(priors.ScaleMixture()), torch.cat([wide, spike]))
     assert learned(model) == pytest.approx({"pi": 0.3, "sigma1": 0.5, "sigma2": 0.01}, rel=0.03)
 
@@ -136,7 +136,7 @@ def test_a_padding_row_teaches_the_prior_nothing(
 
 def test_only_what_is_asked_for_is_learned() -> None:
     prior = priors.Learned(priors.ScaleMixture(sigma1=0.5), learn=["pi"])
-    wide, spike = drawn(stats.norm(0, 0.5), 6000), drawn(stats.norm(0, 0.0025), 14_000)
+    wide, spike = drawn(stats.norm(0, 0.5), 1500), drawn(stats.norm(0, 0.0025), 3500)
     assert learned(known_weights(prior, torch.cat([wide, spike]))) == pytest.approx({"pi": 0.3}, rel=0.02)
 
 
