@@ -183,9 +183,7 @@ class _Search:
             # first a scale that more weights share: to lower it costs less
             scales = sorted(self.scales.get(gate, []), key=lambda name: self.sites[name].like.numel())
             draws = self._pairs(q, {gate, *scales, *biases} & q.keys())
-            if (
-                self.scales and biases
-            ):  # to narrow one factor of a product gains nothing while others are wide
+            if self.scales and biases:  # one factor of a product gains nothing while others are wide
                 self._narrow_together(q, draws, biases)
             for name in biases:
                 self._narrow(q, draws, name, closed=True)
