@@ -17,7 +17,7 @@ from pyrobbb._support.chunking import out_of_memory
 from pyrobbb._support.copies import own_copy, wrapped
 from pyrobbb._support.model_inputs import OutputShapeError
 from pyrobbb._support.network_state import copied, nothing_left, take_padding
-from pyrobbb._support.random_state import Named
+from pyrobbb._support.random_state import Named, isolated
 from pyrobbb.priors import Prior
 from pyrobbb.weight_sites import make_room, owner_of, places, tie, tied_buffers, weights_in_order
 
@@ -175,7 +175,8 @@ def network_with(model: FunctionalNetwork, weights: Mapping[str, Tensor]) -> nn.
     Raises:
         ValueError: If a site is missing, or a value has another shape.
     """
-    network = own_copy(model.network)
+    with isolated():  # a prediction in another thread puts draws in the place of weights
+        network = own_copy(model.network)
     made: dict[str, nn.Parameter] = {}  # tied weights are one parameter again
     for path, name in model.places.items():
         module, attribute = owner_of(network, path)

@@ -191,7 +191,8 @@ class Posterior:
     def mean_weights(self, chain: int = 0) -> Weights:
         """The posterior mean of every latent site, as `moments` finds it (a normal's median is its mean)."""
         model, guide = self._fitted(chain)
-        return model.with_padding(moments((model, guide), latents=True)[0])
+        with isolated(device=model.device):
+            return model.with_padding(moments((model, guide), latents=True)[0])
 
     def _fitted(self, chain: int) -> FittedChain:
         return fitted(self.chain(chain))
@@ -249,11 +250,12 @@ class Posterior:
                 the guide was never fitted.
         """
         device = self.model.device
-        if isinstance(x, TorchDataset | DataLoader):
-            held = TorchRows(x).whole()
-            x, y = held.x, held.y if y is None else y
-        # isolated, as a learned noise scale would be left in Pyro's parameter store
+        # isolated, as a data set's transforms draw, and a learned noise scale would be left in Pyro's
+        # parameter store
         with torch.no_grad(), isolated(device=device):
+            if isinstance(x, TorchDataset | DataLoader):
+                held = TorchRows(x).whole()
+                x, y = held.x, held.y if y is None else y
             x, y, width = self._checked(x, y, device)
         rows = checks.count("rows", (ROWS if device.type == "cpu" else len(x)) if rows is None else rows)
         checks.positive("megabytes", megabytes)
@@ -357,7 +359,8 @@ class Posterior:
             "columns": columns,
             "reach": self.reach,
         }
-        path = posterior_file.write(folder, [fitted(chain) for chain in self.chains], content)
+        with isolated():  # a prediction in another thread puts draws in the place of weights
+            path = posterior_file.write(folder, [fitted(chain) for chain in self.chains], content)
         for name, beside in self.beside.items():
             write_json(path.parent / name, beside)
         return path

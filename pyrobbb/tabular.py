@@ -322,8 +322,9 @@ def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **o
     if "schedule" not in chosen:
         chosen["schedule"] = partial(CosineAnnealingLR, T_max=chosen["epochs"])
     small = batch_size * max(model.hidden, default=1) * chosen.get("samples", 1) <= SMALL
-    # several threads wait for each other, most of all where other programs run
-    with threads(1) if small and data.train.x.device.type == "cpu" else nullcontext():
+    # torch's threads wait for each other, most of all where other programs run; isolated, as their number
+    # belongs to the whole process
+    with isolated(), threads(1) if small and data.train.x.device.type == "cpu" else nullcontext():
         return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)
 
 

@@ -87,8 +87,8 @@ def read(
         if isinstance(guide, AutoLaplaceApproximation):
             guide = _curved(guide)
         guide()  # makes its parameters
-    mine, held = _structure(model, guide), _tensors(model)
-    chains = [own_pair(model, guide) for _ in content["chains"]]
+        mine, held = _structure(model, guide), _tensors(model)
+        chains = [own_pair(model, guide) for _ in content["chains"]]
     with checkpoint.expected_structure(path):
         for stored, (one, other) in zip(content["chains"], chains, strict=True):
             _check_same(stored, mine, held, path)

@@ -7,18 +7,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset as TorchDataset
 
 from commands import command
 from engine_fakes import normal, nothing_changes
-from pyrobbb import BayesianNetwork, Posterior, likelihoods, priors
+from pyrobbb import BayesianNetwork, Posterior, fit_table, likelihoods, priors
+from pyrobbb._support import random_state
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import compile as record
-from pyrobbb.data import Blobs
+from pyrobbb.data import Blobs, from_table
 from pyrobbb.experiment import Run
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.models.mlp import mlp
@@ -189,3 +191,82 @@ def test_eight_fits_in_eight_threads_end_as_one_after_another() -> None:
         together = list(threads.map(parameters, range(8)))
     for one, other in zip(alone, together, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def turn_is_taken() -> bool:
+    """Whether a thread of its own would have to wait."""
+
+    def free() -> bool:
+        if found := random_state._TURN.acquire(blocking=False):
+            random_state._TURN.release()
+        return found
+
+    with ThreadPoolExecutor(1) as thread:
+        return not thread.submit(free).result()
+
+
+class Watched(nn.Sequential):
+    """A network that notes whether it is read in turn: in a prediction, draws lie in the place of weights."""
+
+    seen: ClassVar[list[bool]]
+    one: ClassVar[nn.Module]  # not its copies, which nobody else has
+
+    def __init__(self) -> None:
+        super().__init__(nn.Embedding(7, 3, padding_idx=0), nn.Flatten(), nn.Linear(9, 1))
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("__getstate__", "state_dict", "get_buffer") and self is getattr(Watched, "one", None):
+            Watched.seen.append(turn_is_taken())
+        return super().__getattribute__(name)
+
+
+READS: dict[str, Callable[[Posterior, Path], object]] = {
+    "function": lambda p, _: p.function(0),
+    "mean weights": lambda p, _: p.mean_weights(),
+    "save": lambda p, folder: p.save(folder),
+    "load": lambda p, folder: Posterior.load(folder, *p.chains[0]),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_network_is_read_in_turn(read: str, tmp_path: Path) -> None:
+    with isolated(0):
+        model = BayesianNetwork(Watched(), priors.Normal(), likelihoods.Normal(0.1), 20)
+        guide = MeanFieldNormal(model, init_rho=-1.0)
+        guide(torch.zeros(1, 3, dtype=torch.long))
+    whole = Posterior([(model, guide)])
+    whole.save(tmp_path)
+    Watched.one, Watched.seen = model._modules["network"], []
+    READS[read](whole, tmp_path)
+    assert Watched.seen
+    assert all(Watched.seen)
+
+
+class InTurn(TorchDataset[tuple[Tensor, Tensor]]):
+    """Rows that may draw: the generator is seeded for each."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        assert turn_is_taken()
+        return torch.randn(3), torch.randn(2)
+
+
+def test_a_data_set_is_read_in_turn() -> None:
+    whole = posterior(nn.Linear(3, 2))
+    with nothing_changes():
+        whole.predict(InTurn(), draws=2)
+
+
+def test_a_table_is_fitted_on_one_thread_of_torchs_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_threads, seen = torch.set_num_threads, []
+
+    def noted(count: int) -> None:
+        seen.append(turn_is_taken())
+        set_threads(count)
+
+    monkeypatch.setattr(torch, "set_num_threads", noted)
+    table = from_table({"x": [0.0, 1.0, 2.0], "y": [0.0, 2.5, 4.0]}, target="y")
+    fit_table(table, noise="learned", epochs=1, fast="off", progress=None)
+    assert seen == [True, True]  # else another thread could put back a number that is not the user's
