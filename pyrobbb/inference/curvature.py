@@ -160,7 +160,7 @@ def _jacobian(function: Callable[[Weights], Tensor], weights: Weights) -> Tensor
 class Curvature(nn.Module):
     """What every form has; each is made of the weights' `shapes`, end to end, in the precision of `like`."""
 
-    def check(self, mode: Mode) -> None:
+    def check(self, mode: Mode, prior: Tensor) -> None:
         """Raise ValueError if `fit` would, tried at a mode of few rows."""
 
     def fit(self, mode: Mode, prior: Tensor) -> None:

@@ -46,7 +46,8 @@ class Kronecker(Curvature):
             self.register_buffer(f"right_{i}", like.new_zeros(columns, columns))  # of A
             self.register_buffer(f"variances_{i}", like.new_zeros(rows, columns))  # in their basis
 
-    def check(self, mode: Mode) -> None:
+    def check(self, mode: Mode, prior: Tensor) -> None:
+        self._deltas(prior)
         self._add(mode, {}, {})
 
     def fit(self, mode: Mode, prior: Tensor) -> None:
@@ -54,15 +55,19 @@ class Kronecker(Curvature):
         right: Weights = {}
         for rows in row_blocks(mode.data, 500):
             self._add(mode._replace(data=rows), left, right)
-        deltas = prior.split([shape.numel() for shape in self.shapes.values()])
-        for i, (name, delta) in enumerate(zip(mode.names, deltas, strict=True)):
-            if not bool((delta == delta[0]).all()):
-                raise _unfit(f"one prior scale for all of {name!r}")
+        for i, (name, delta) in enumerate(self._deltas(prior).items()):
             b, B = eigh(left[name])
             a, A = eigh(right[name] / mode.data.counts.sum())
             precision = b.clamp_min(0)[:, None] * a.clamp_min(0) + delta[0]
             for kind, value in (("left", B), ("right", A), ("variances", 1 / precision)):
                 getattr(self, f"{kind}_{i}").copy_(value)
+
+    def _deltas(self, prior: Tensor) -> Weights:
+        """The prior precision, `(1,)`, of each matrix and bias; ValueError if it is several numbers."""
+        deltas = {name: part.unique() for name, part in split(prior, self.shapes).items()}
+        if several := [name for name, delta in deltas.items() if len(delta) > 1]:
+            raise _unfit(f"one prior scale for all of {several[0]!r}")
+        return deltas
 
     def _add(self, mode: Mode, left: Weights, right: Weights) -> None:
         model, weights, names, data = mode

@@ -130,7 +130,7 @@ class LaplaceGuide(FlatGuide):
                     "one is applied last: register that one last",
                     ", ".join(self.names),
                 )
-            self.curvature.check(Mode(model, weights, self.names, row))
+            self.curvature.check(Mode(model, weights, self.names, row), prior_precision(model, self.names))
             if self.method.linearised:
                 self._check_linearised(model, weights, row.x)
 

@@ -131,6 +131,15 @@ class _Packed(nn.Module):
         return out
 
 
+class Steps(Callback):
+    """Counts them."""
+
+    taken = 0
+
+    def on_step(self, view: Any, terms: Any) -> None:
+        self.taken += 1
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize(
     ("network", "likelihood", "options", "message"),
@@ -168,12 +177,6 @@ def test_what_laplace_cannot_do_is_known_before_the_training(
     options: dict[str, Any],
     message: str | None,
 ):
-    class Steps(Callback):
-        taken = 0
-
-        def on_step(self, view: Any, terms: Any) -> None:
-            self.taken += 1
-
     x, steps, laplace = normal(10, D), Steps(), Laplace(**{"structure": "diagonal", **options})
     y = x[:, :1, None] if isinstance(network, nn.Sequential) else x[:, :1]
     data = from_arrays(x, y, task="regression")
@@ -268,15 +271,35 @@ def test_laplace_asks_for_normal_priors_of_the_layers_that_it_takes():
     for law in (priors.Laplace(), priors.IID(dist.Uniform(-1.0, 1.0))):
         prior = priors.PerParameter(default=law, where={"2.*": priors.Normal()})
         model = BayesianNetwork(net, prior, likelihoods.Normal(0.5))
-        last, every = Laplace(layers="last"), Laplace()
+        last, every, steps = Laplace(layers="last"), Laplace(), Steps()
         with pytest.raises(ValueError, match=r"needs normal priors.*that of '0.weight'"):
-            fit(model, None, data, inference=every, epochs=1, progress=None)
+            fit(model, None, data, inference=every, epochs=1, callbacks=[steps], progress=None)
+        assert steps.taken == 0
         if isinstance(law, priors.Laplace):
             fit(model, None, data, inference=last, epochs=1, progress=None)
             last.around(model, data)
         else:
             with pytest.raises(ValueError, match=r"prior of '0\.weight' lives on"):
                 last.around(model, data)
+
+
+class _Narrowing(priors.Prior):
+    """A narrower prior for each further input."""
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        return dist.Normal(torch.zeros_like(parameter), 1 / torch.arange(1.0, D + 1)).to_event(2)
+
+
+def test_a_matrix_of_several_prior_scales_has_no_kronecker_factors_which_is_known_before_the_training():
+    _, data, precision, _ = linear()
+    rows, steps = from_arrays(data.x, data.y, task="regression"), Steps()
+    model = BayesianNetwork(nn.Linear(D, 1, bias=False), _Narrowing(), likelihoods.Normal(NOISE))
+    with pytest.raises(ValueError, match="one prior scale for all of 'weight'; take 'diagonal'"):
+        fit(model, None, rows, inference=Laplace(), epochs=1, callbacks=[steps], progress=None)
+    assert steps.taken == 0
+    guide: Any = Laplace(structure="diagonal").around(model, data).chains[0][1]
+    exact = precision.diagonal() - 1 / SIGMA**2 + torch.arange(1.0, D + 1) ** 2
+    torch.testing.assert_close(guide.curvature.variance(), 1 / exact)
 
 
 @pytest.mark.parametrize("structure", ["full", "diagonal", "kronecker"])
