@@ -64,7 +64,7 @@ class SWAGGuide(FlatGuide):
     @property
     def low_rank(self) -> Tensor:
         """The last deviations from the running mean, `(at most K, D)`."""
-        return self.deviations[: min(int(self.seen), len(self.deviations))]
+        return self.deviations[: int(self.seen)]
 
     def draw(self) -> Tensor:
         """The mean of the snapshots, plus a deviation."""
