@@ -99,22 +99,16 @@ class ReferenceStep(Step):
     def evaluate(
         self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
     ) -> Terms:
-        """The terms, without an optimiser step; adds the gradients of F_i to the parameters' `grad`."""
+        """The terms, without an optimiser step; the parameters, which have no `grad`, get that of F_i."""
         take = partial(self.svi.loss_and_grads, self.svi.model, self.svi.guide)
         return self._run(take, x, y, share, fraction, counts)
 
     def _scaled(self, *args: Any) -> float:
         """The loss of the whole program, and its gradient times B/N."""
-        parameters = trained(self.optimizer)
-        before = [p.grad for p in parameters]
-        for p in parameters:
-            p.grad = None
         loss: float = self.elbo.loss_and_grads(*args)
-        for p, kept in zip(parameters, before, strict=True):
+        for p in trained(self.optimizer):
             if p.grad is not None:
                 p.grad.mul_(self.fraction)
-            if kept is not None:
-                p.grad = kept if p.grad is None else p.grad + kept
         return loss
 
     def _run(
