@@ -107,7 +107,7 @@ class ScaleMixtureNormal(TorchDistribution):
         """Draws of shape `sample_shape + batch_shape`, without gradients."""
         shape = self._extended_shape(sample_shape)
         wide = torch.bernoulli(self.pi.expand(shape)).bool()
-        sigma = torch.where(wide, self.sigma1.expand(shape), self.sigma2.expand(shape))
+        sigma = torch.where(wide, self.sigma1, self.sigma2)
         return torch.randn(shape, dtype=sigma.dtype, device=sigma.device) * sigma
 
     def cdf(self, value: Tensor) -> Tensor:

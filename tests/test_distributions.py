@@ -232,9 +232,10 @@ def test_numbers_make_a_distribution_for_values_of_any_precision() -> None:
         (0.5, 1.0, 0.0, "sigma2"),
         (0.5, 0.1, 0.1, "sigma1 must be greater than sigma2"),
         (0.5, 0.1, 1.0, "sigma1 must be greater than sigma2"),
+        (0.5, torch.tensor([1.0, 0.1]), 0.1, "sigma1 must be greater than sigma2"),  # one of several
     ],
 )
-def test_bad_parameters_are_named(pi: float, sigma1: float, sigma2: float, named: str) -> None:
+def test_bad_parameters_are_named(pi: float, sigma1: Tensor | float, sigma2: float, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         ScaleMixtureNormal(pi, sigma1, sigma2, validate_args=True)
 
@@ -392,6 +393,14 @@ def test_the_cdf_of_counts_is_flat_between_them_and_0_below() -> None:
 def test_a_negative_binomial_that_is_all_but_a_poisson_in_single_precision() -> None:
     r, mean, y = torch.tensor(1e6), 20.0, torch.arange(5.0, 40.0)
     law = distributions.NegativeBinomial(r, logits=torch.tensor(mean).log() - r.log())
-    exact = stats.nbinom(1e6, 1e6 / (1e6 + mean)).cdf(y.numpy())
-    assert law.cdf(y).dtype == law.icdf(torch.tensor(0.5)).dtype == torch.float32
-    assert law.cdf(y).numpy() == pytest.approx(exact, abs=1e-5)
+    exact = stats.nbinom(1e6, 1e6 / (1e6 + mean))
+    assert law.cdf(y).dtype == law.icdf(torch.tensor(0.5)).dtype == law.log_prob(y).dtype == torch.float32
+    assert law.cdf(y).numpy() == pytest.approx(exact.cdf(y.numpy()), abs=1e-5)
+    assert law.log_prob(y).numpy() == pytest.approx(exact.logpmf(y.numpy()), abs=1e-4)
+
+
+@pytest.mark.parametrize("level", [0.1, 0.9])
+def test_a_poisson_of_huge_counts_has_the_quantiles_of_a_normal(level: float) -> None:
+    f = torch.tensor([26.0, 30.0]).double()
+    found = (distributions.LogPoisson(f).icdf(torch.full_like(f, level)) - f.exp()) / (f / 2).exp()
+    assert found.numpy() == pytest.approx(stats.norm.ppf(level), abs=1e-4)
