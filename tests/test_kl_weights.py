@@ -90,3 +90,15 @@ def test_a_weight_of_the_latents_leaves_the_data_alone(scale: float) -> None:
     assert w["scale"] == scale
     torch.testing.assert_close(w["log_prob_sum"], scale * w["unscaled_log_prob"].sum())
     assert y["scale"] == 10.0
+
+
+def test_only_what_is_observed_in_the_plate_of_the_rows_is_of_the_likelihood() -> None:
+    def model() -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        pyro.sample("measured", dist.Normal(w, 1.0), obs=torch.tensor(0.5))
+        with pyro.plate("data", 3):
+            z = pyro.sample("z", dist.Normal(w, 1.0))  # a latent of each row
+            pyro.sample("y", dist.Normal(z, 1.0), obs=torch.zeros(3))
+
+    nodes = poutine.trace(model).get_trace().nodes
+    assert [name for name, site in nodes.items() if site["type"] == "sample" and kl.of_rows(site)] == ["y"]

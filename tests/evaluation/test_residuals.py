@@ -248,3 +248,13 @@ def test_classes_and_counts_have_no_such_noise(caplog: Any) -> None:
     fit(*classifier(data), data, epochs=1, device="cpu", progress=None)
     counts = from_arrays(normal(50, 1), np.full(50, 9), task="regression")
     assert warned(caplog, likelihoods.Poisson(), counts, epochs=1) == []
+
+
+def test_one_training_row_without_a_likelihood_is_enough() -> None:
+    data = line().train
+    data.y[7] = 1e30  # whose square is beyond single precision
+    model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(scale=0.5), 100)
+    guide = MeanFieldNormal(model)
+    guide()
+    with pytest.raises(NonFiniteOutputError, match="the log-likelihood of a training row is not finite"):
+        warn_of_noise(model, guide, data)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from exact_models import NOISE, D, N, linear, made_step
+from exact_models import NOISE, SIGMA, D, N, linear, made_step
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Dataset, Spec
 from pyrobbb.evaluation.arviz_export import to_groups
@@ -46,6 +46,19 @@ def test_sghmc_says_by_how_much_the_noise_of_minibatches_widens_its_draws(B, lr,
     assert float(guide.excess.mean()) == pytest.approx(excess, rel=0.5)  # sd 0.08
     said = f"about {(1 + float(guide.excess.mean())) ** 0.5:.1f} times too large"
     assert (said in caplog.text) is (lr == 0.02)
+
+
+def test_the_noise_of_minibatches_is_half_the_squared_difference_of_two_gradients():
+    model, data, *_ = linear()
+    guide, step = made_step(SGHMC(lr=1e-9, friction=0.2, cycles=1, draws=1, exploring=0.0), model, data, 2)
+    guide.loc.data.fill_(9.0)  # far from the mode, where both gradients are large
+    gradients = []
+    for x, y in zip(data.x[:10].split(5), data.y[:10].split(5), strict=True):
+        step(x, y, 0.1, 0.1)
+        residuals = (x * 9.0).sum(1, keepdim=True) - y
+        gradients.append(10 * (x * residuals).sum(0) / NOISE**2 + 9.0 / SIGMA**2)
+    V = float((gradients[1] - gradients[0]).square().mean()) / 2 * (1 - 0.1)
+    assert float(guide.excess) == pytest.approx(1e-9 / N / 2 * V / (2 * 0.2), rel=1e-3)
 
 
 def test_a_sampler_s_posterior_is_its_chain():
@@ -89,7 +102,9 @@ def test_few_draws_are_spread_over_a_chain_of_any_length(kept: int):
             assert widest <= max(1, 3 * kept / draws)
 
 
-def test_the_last_cycle_of_sghmc_keeps_no_draw_from_before_its_noise():
+@pytest.mark.parametrize(("steps", "last"), [(1000, 14), (1011, 25)])
+def test_the_last_cycle_of_sghmc_keeps_no_draw_from_before_its_noise(steps: int, last: int):
+    """Which begins after the 24th of 34 steps of a cycle."""
     model, data, *_ = linear()
-    with pytest.raises(ValueError, match="leave 14 to the last, too few with noise for its 10 draws"):
-        made_step(SGHMC(cycles=30, draws=10), model, data, 1000)
+    with pytest.raises(ValueError, match=f"leave {last} to the last, too few with noise for its 10 draws"):
+        made_step(SGHMC(cycles=30, draws=10), model, data, steps)

@@ -59,6 +59,31 @@ def test_a_weight_under_ard_has_a_student_t(df: float, scale: float) -> None:
     assert found.numpy() == pytest.approx(stats.t(df, 0, scale).pdf(w.numpy()), rel=1e-5)
 
 
+def _scale_and_starts(
+    prior: priors.Hierarchical, w: Tensor, **latents: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """The standard deviations of the weights given the prior's latents, and where these start."""
+    with poutine.trace() as seen, poutine.condition(data=latents):
+        law: Any = prior.distribution("w", w)
+    return law.stddev, [seen.trace.nodes[name]["infer"]["start"] for name in latents]
+
+
+def test_the_scale_of_a_weight_is_made_of_its_latents() -> None:
+    """Which start where the scale is the root mean square of the network's own weights."""
+    w = 0.2 * normal(4, 3)
+    rms = w.square().mean().sqrt()
+    log_variance, log_tau, log_lambda = normal(1, 3, seed=1), normal(1, 1, seed=2), normal(4, 3, seed=3)
+    scale, (start,) = _scale_and_starts(priors.ARD(), w, w_log_variance=log_variance)
+    torch.testing.assert_close(scale, log_variance.exp().sqrt().expand(4, 3))
+    torch.testing.assert_close(start, 2 * rms.log().expand(1, 3))
+    _, (start,) = _scale_and_starts(priors.ARD(scale=0.3), torch.zeros(4, 3), w_log_variance=log_variance)
+    assert start.tolist() == [pytest.approx([2 * math.log(0.3)] * 3)]  # of a network that starts at 0
+    for prior, local in ((priors.Horseshoe(), log_lambda), (priors.GroupHorseshoe(), log_lambda[:1])):
+        scale, starts = _scale_and_starts(prior, w, w_log_tau=log_tau, w_log_lambda=local)
+        torch.testing.assert_close(scale, (log_tau.exp() * local.exp()).expand(4, 3))
+        torch.testing.assert_close(starts, [rms.log().expand(1, 1), torch.zeros_like(local)])
+
+
 @pytest.mark.parametrize("guide", [MeanFieldNormal, NonCentredNormal])
 def test_the_free_energy_is_that_of_quadrature(guide: Any) -> None:
     """One weight and its log scale u, y_i = w x_i + noise: F = KL - E log p(y | w) on a grid of u and z."""
