@@ -20,7 +20,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Split
 from pyrobbb.data.torch_data import TorchRows
 from pyrobbb.distributions import ScaleMixtureNormal
-from pyrobbb.evaluation.nearest_normal import kl_to_prior, nearest_normal, nearest_scales
+from pyrobbb.evaluation.nearest_normal import kl_to_prior, nearest_normal, nearest_normals, nearest_scales
 from pyrobbb.evaluation.trivial_bound import compared, trivial_free_energy
 from pyrobbb.priors import Prior, elementwise
 
@@ -54,6 +54,19 @@ def test_the_nearest_normal_to_a_normal_is_itself_for_each_of_many():
     for scales in nearest_scales(prior, prior.loc):
         assert torch.allclose(scales, prior.scale, rtol=1e-4)
         assert torch.allclose(kl_to_prior(prior, prior.loc, scales), double(0, 0, 0), atol=1e-6)
+
+
+def test_parameters_share_a_search_only_where_their_priors_are_the_same():
+    def shifted(loc: float, scale: float) -> dist.TransformedDistribution:
+        move = AffineTransform(torch.tensor(loc), torch.tensor(scale))
+        return dist.TransformedDistribution(dist.Normal(torch.zeros(4), 1.0), [move])
+
+    given = {"one": shifted(0.0, 1.0), "other": shifted(3.0, 2.0), "same": shifted(0.0, 1.0)}
+    found = nearest_normals({name: (prior, torch.zeros(4)) for name, prior in given.items()})
+    assert found is not None
+    assert found["other"].loc.numpy() == pytest.approx(3.0, abs=1e-3)
+    assert found["other"].starts[0].numpy() == pytest.approx(2.0, abs=1e-3)
+    assert found["same"].loc is found["one"].loc
 
 
 def test_the_nearest_normals_to_a_mixture_lie_at_its_components_and_cost_what_these_are_worth():
