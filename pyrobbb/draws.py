@@ -112,12 +112,11 @@ def some_draws(chain: FittedChain, keys: Iterable[Key]) -> list[Weights]:
     """
     model, guide = fitted(chain)
     stored: Any = getattr(guide, "stored_draw", None)
-    if stored is not None:  # a sampler's
-        with torch.no_grad():
-            return [model.with_padding(stored(number, seed)) for seed, _, number in keys]
     found: list[Weights] = []
     normals: dict[str, Any] = {}  # of a mean field, the same for all draws: Pyro is asked for them once
     with isolated(device=model.device), torch.no_grad():
+        if stored is not None:  # a sampler's
+            return [model.with_padding(stored(number, seed)) for seed, _, number in keys]
         for key in keys:
             seed_generators(mixed_seed(*key), model.device)
             if normals:

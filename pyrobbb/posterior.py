@@ -252,11 +252,12 @@ class Posterior:
         device = self.model.device
         # isolated, as a data set's transforms draw, and a learned noise scale would be left in Pyro's
         # parameter store
-        with torch.no_grad(), isolated(device=device):
+        with isolated(device=device):
             if isinstance(x, TorchDataset | DataLoader):
                 held = TorchRows(x).whole()
                 x, y = held.x, held.y if y is None else y
-            x, y, width = self._checked(x, y, device)
+            with torch.no_grad():
+                x, y, width = self._checked(x, y, device)
         rows = checks.count("rows", (ROWS if device.type == "cpu" else len(x)) if rows is None else rows)
         checks.positive("megabytes", megabytes)
         given = range(len(self.chains)) if chains is None else chains

@@ -22,6 +22,7 @@ from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated import compile as record
 from pyrobbb.data import Blobs, from_table
 from pyrobbb.experiment import Run
+from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.models.mlp import mlp
 
@@ -222,6 +223,7 @@ class Watched(nn.Sequential):
 
 READS: dict[str, Callable[[Posterior, Path], object]] = {
     "function": lambda p, _: p.function(0),
+    "draws of a sampler": lambda p, _: Posterior([(p.model, EmpiricalGuide(p.model, 1))]).draw(1),
     "mean weights": lambda p, _: p.mean_weights(),
     "save": lambda p, folder: p.save(folder),
     "load": lambda p, folder: Posterior.load(folder, *p.chains[0]),
@@ -243,13 +245,14 @@ def test_a_network_is_read_in_turn(read: str, tmp_path: Path) -> None:
 
 
 class InTurn(TorchDataset[tuple[Tensor, Tensor]]):
-    """Rows that may draw: the generator is seeded for each."""
+    """Rows that may draw, as the generator is seeded for each, or take a gradient, as in a training."""
 
     def __len__(self) -> int:
         return 4
 
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
         assert turn_is_taken()
+        assert torch.is_grad_enabled()
         return torch.randn(3), torch.randn(2)
 
 
