@@ -87,6 +87,7 @@ class ReferenceStep(Step):
         kind = _kind(elbo)
         self.name, self.linear = kind.__name__, kind in LINEAR
         self.optimizer = optimizer
+        optimizer.zero_grad()  # what a user's own backward() left would add to the first gradient
         self.svi = SVI(model, guide, JointOptimizer(optimizer), loss=self.elbo)
         if not self.linear:
             self.svi.loss_and_grads = self._scaled

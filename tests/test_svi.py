@@ -225,6 +225,23 @@ class Measured(priors.Prior):
         return dist.Normal(m[..., None, None], 1.0).expand(m.shape + parameter.shape).to_event(2)
 
 
+@pytest.mark.parametrize("elbo", [Trace_ELBO, RenyiELBO])
+def test_the_first_step_takes_no_gradient_that_was_left_before_it(elbo: Any) -> None:
+    ends = []
+    for left in (None, 1e3):
+        model, guide = one_weight()
+        x, y = torch.ones(1, 1).double(), torch.zeros(1, 1).double()
+        guide(x, y)
+        parameters = list(guide.parameters())
+        for parameter in parameters:
+            parameter.grad = None if left is None else torch.full_like(parameter, left)
+        step = ReferenceStep(model, guide, torch.optim.SGD(parameters, lr=0.1), samples=2, elbo=elbo)
+        with isolated(0):
+            step(x, y, 1.0, 1.0)
+        ends.append([parameter.detach().clone() for parameter in parameters])
+    torch.testing.assert_close(*ends, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("scheme", [kl.Uniform(), kl.Geometric()], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("repeats", [None, 1.0, 2.0])
 def test_what_is_observed_once_counts_once(scheme: kl.KLWeight, repeats: float | None) -> None:
