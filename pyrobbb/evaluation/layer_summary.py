@@ -14,7 +14,7 @@ from pyrobbb.posterior import Posterior
 
 LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 SAMPLE = 20_000  # weights, of all layers
-DRAWS = 10  # of which each of these takes one in turn: in a single draw they may share a scale
+DRAWS = 10  # of the posterior, for a value of each: all of one draw may share a scale
 
 
 def variational(
