@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from importlib import resources
 
 import numpy as np
@@ -106,6 +107,9 @@ def test_rewards_are_those_of_the_paper():
     assert set(poisonous.tolist()) == {5.0, -35.0}
     assert len(edible) + len(poisonous) == 4000
     assert abs(float(poisonous.mean()) + 15) < 5 * 20 / math.sqrt(len(poisonous))
+    random.manual_seed(3)
+    for one in rounds[:20]:  # of the seed alone
+        assert all(map(torch.equal, one, environment.draw(random)))
 
 
 # ---- the buffer
@@ -118,7 +122,10 @@ def test_the_buffer_keeps_the_last_interactions_of_each_run_apart():
     for t in range(5):
         replay.add(torch.tensor([[float(t)], [10.0 + t]]), torch.tensor([0.1 * t, 1 + 0.1 * t]))
     randoms = [torch.Generator().manual_seed(s) for s in (0, 1)]
-    x, y = replay.batch(replay.indices(1, 200, randoms)[0])
+    indices = replay.indices(1, 200, randoms)[0]
+    for drawn, seed in zip(indices, (0, 1), strict=True):
+        assert torch.equal(drawn, torch.randint(3, (200,), generator=torch.Generator().manual_seed(seed)))
+    x, y = replay.batch(indices)
     assert len(replay) == 3
     assert x.shape == y.shape == (2, 200, 1)
     assert set(x[0].flatten().tolist()) == {2.0, 3.0, 4.0}
@@ -223,6 +230,20 @@ def test_write_back_gives_guides_that_predict_as_the_learner():
     assert torch.allclose(learner.predict(x, 3)[0], expected, atol=1e-4)
 
 
+def test_each_prediction_averages_over_draws_of_its_own():
+    learner = bayesian([1, 2], init_rho=-1.0)
+    rows = torch.linspace(-1, 1, 2 * 5 * 4).reshape(2, 5, 4)
+    for times in ((0, 1, 2), (3,)):
+        for run, guide in enumerate(learner.guides):
+            sigma = torch.nn.functional.softplus(guide.rho)
+            draws = [guide.loc + sigma * learner.choice_noise.draw(t)[run] for t in times]
+            outputs = [learner.model.apply_network(guide.split(w), rows[run])[:, 0] for w in draws]
+            expected = torch.stack(outputs).mean(0)
+            learner.choices = times[0]
+            assert torch.allclose(learner.predict(rows, len(times))[run], expected, atol=1e-5)
+        assert learner.choices == times[-1] + 1
+
+
 # ---- agents
 
 
@@ -246,6 +267,22 @@ def test_agents_learn_a_simple_bandit(make):
     assert torch.equal(games.expected, games.realised)  # nothing is left to luck here
 
 
+def test_regret_is_what_the_best_expectation_is_above_the_action_or_its_reward():
+    class Fixed(Environment):
+        features, actions = 1, 3
+
+        def draw(self, random):
+            return Round(torch.ones(1), torch.tensor([1.0, 3.0, 2.0]), torch.tensor([0.5, 2.0, 9.0]))
+
+    agent = EpsilonGreedy(plain([1]), 1, 3, [1], pulls=1)  # plays one action after the other
+    games = Play(Fixed(), agent, 3, [1]).run()
+    assert games.expected.tolist() == [[2, 0, 1]]
+    assert games.realised.tolist() == [[2.5, 1, -6]]
+    assert games.cumulative().tolist() == [[2, 2, 3]]
+    assert games.cumulative(realised=True).tolist() == [[2.5, 3.5, -2.5]]
+    assert games.actions.tolist() == [[0, 1, 2]]
+
+
 @pytest.mark.parametrize("make", [bayesian, plain], ids=["thompson", "greedy"])
 def test_an_interrupted_play_resumes_exactly(make, tmp_path):
     whole = sides(make, [1, 2], 14, 3, tmp_path / "whole.pt")
@@ -258,6 +295,7 @@ def test_an_interrupted_play_resumes_exactly(make, tmp_path):
     one, other = (state.get("update", state) for state in (one, other))
     for a, b in zip(one["moments"], other["moments"], strict=True):
         assert torch.equal(a, b)
+    assert torch.equal(sides(make, [1, 2], 14, 3, tmp_path / "half.pt").actions, whole.actions)  # it was over
     with pytest.raises(CheckpointError, match="2 runs of 14 rounds; 2 runs of 10"):
         sides(make, [1, 2], 10, 3, tmp_path / "half.pt")
 
@@ -275,6 +313,50 @@ def test_epsilon_is_the_share_of_random_actions():
     other = (games.actions != games.actions[0]).double().mean(1)
     assert abs(float(other[1]) - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 300)
     assert abs(float(other[2]) - 0.5) < 5 * math.sqrt(0.25 / 300)
+
+
+def test_the_time_played_is_counted_and_decides_when_to_save(tmp_path, monkeypatch):
+    path, now, saved = tmp_path / "game.pt", [100.0], []
+
+    class Slow(Sides):
+        def draw(self, random):
+            now[0] += 2
+            return super().draw(random)
+
+    def played(steps):
+        agent = EpsilonGreedy(plain([1]), 2, 2, [1], updates=0)
+        game = Play(Slow(), agent, steps, [1], path=path, checkpoint_seconds=4)
+        return game.run(lambda _: saved.append(checkpoint.load(path)["rounds"] if path.exists() else 0))
+
+    monkeypatch.setattr("pyrobbb.bandits.play.monotonic", lambda: now[0])
+    monkeypatch.setattr("pyrobbb.bandits.play.process_time", lambda: now[0] / 4)
+    games = played(7)
+    assert saved == [0, 0, 2, 2, 4, 4, 6]  # before each round's own
+    assert (games.seconds, games.cpu_seconds) == (14, 3.5)
+    games = played(8)
+    assert saved[7:] == [7]
+    assert (games.seconds, games.cpu_seconds) == (16, 4)
+
+
+@pytest.mark.parametrize("rule", [ThompsonSampling, partial(EpsilonGreedy, epsilon=0.0)])
+def test_the_first_of_the_best_actions_is_taken_on_average_over_the_draws(rule):
+    class Known(PointLearner):
+        def predict(self, rows, draws=1):
+            assert draws == 7
+            return torch.tensor([[0.0, 2.0, 1.0], [2.0, 0.0, 2.0]])
+
+    known = Known([perceptron(4, [], 1)] * 2, likelihoods.Normal(1.0), compiled=False)
+    assert rule(known, 1, 3, [1, 2], draws=7).act(torch.zeros(2, 1)).tolist() == [1, 0]
+
+
+def test_random_actions_are_drawn_from_the_seeds_of_the_runs():
+    agent = EpsilonGreedy(plain([1, 2]), 2, 2, [8, 9], epsilon=1.0)
+    randoms = [torch.Generator().manual_seed(seed) for seed in (8, 9)]
+    for _ in range(20):
+        for random in randoms:
+            torch.rand((), generator=random)  # whether it explores
+        expected = [int(torch.randint(2, (), generator=random)) for random in randoms]
+        assert agent.act(torch.zeros(2, 2)).tolist() == expected
 
 
 def test_the_share_of_the_kl_follows_the_buffer_or_its_capacity():
@@ -305,6 +387,7 @@ def test_a_head_per_action_sees_the_context_alone():
     head = HeadPerAction(body, 2)
     x = torch.tensor([[1.0, 2.0, 3.0, 0.0, 1.0]])
     assert torch.allclose(head(x)[0, 0], body(x[:, :3])[0, 1])
+    assert torch.equal(head(x[None]), head(x)[None])
 
 
 @pytest.mark.parametrize(

@@ -122,13 +122,22 @@ def test_a_pruned_posterior_is_pruned_on():
     assert set(twice.chains[0][1].state_dict()) == set(once.chains[0][1].state_dict())  # which `like` reads
 
 
+def test_what_is_left_of_a_point_has_no_spread():
+    pruned = pruning.prune(posterior(partial(AutoDelta, init_loc_fn=kaiming)), 0.5, by="magnitude")
+    count = pruned.model.num_weights
+    assert pruning.left(pruned) <= count - round(0.5 * count)
+    assert pruning.left(pruned) == int((total(pruned.mean_weights()) != 0).sum()) > 0
+
+
 def test_what_cannot_be_pruned_is_said_by_name():
     with pytest.raises(ValueError, match=r"removed must lie in \[0, 1\], got 75"):
         pruning.prune(posterior(), 75)
     with pytest.raises(ValueError, match="by must be one of snr, magnitude"):
         pruning.prune(posterior(), 0.5, by="sigma")
+    point = posterior(partial(AutoDelta, init_loc_fn=kaiming))
+    next(point.chains[0][1].parameters()).data[0, 0] = 0
     with pytest.raises(ValueError, match=r"'0.weight' is a point estimate; use by='magnitude'"):
-        pruning.prune(posterior(partial(AutoDelta, init_loc_fn=kaiming)), 0.5)
+        pruning.prune(point, 0.5)
     with pytest.raises(ValueError, match="biases=False leaves nothing to prune"):
         pruning.keep({"a": torch.ones(3)}, 0.5, biases=False)
 
@@ -230,6 +239,20 @@ def test_a_layer_under_two_names_remains_one():
     torch.testing.assert_close(lean(X), network(X))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_more_inputs_than_one_block_of_rows(bias):
+    layer = nn.Linear(4, 3, bias=bias)
+    x = torch.linspace(-1, 1, 4 * 150 * 2).reshape(150, 2, 4)
+    torch.testing.assert_close(sparse.SparseLinear(layer)(x), layer(x))
+
+
+@pytest.mark.parametrize(("left", "kind"), [(10, sparse.SparseLinear), (11, nn.Linear)])
+def test_a_layer_with_more_than_a_tenth_of_its_weights_stays_dense(left, kind):
+    network = nn.Sequential(nn.Linear(10, 10))
+    network[0].weight.data = (torch.arange(100.0) < left).float().reshape(10, 10)
+    assert type(sparse.sparse(network)[0]) is kind
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_layers_in_half_precision_stay_as_they_are(dtype):
     network = nn.Sequential(nn.Linear(4, 3)).to(dtype)
@@ -245,8 +268,20 @@ def test_half_precision_is_saved_in_single(tmp_path):
 def test_an_empty_tensor_is_saved_too(tmp_path):
     network = nn.Linear(3, 2)
     network.register_buffer("none", torch.zeros(0, 3))
+    network.register_buffer("one", torch.tensor(0.5))
     sparse.save_sparse(network, tmp_path / "empty.npz")
     assert sparse.load_sparse(tmp_path / "empty.npz")["none"].shape == (0, 3)
+    assert sparse.load_sparse(tmp_path / "empty.npz")["one"] == 0.5
+
+
+@pytest.mark.parametrize(("width", "kind"), [(2**16, np.uint16), (2**16 + 1, np.uint32)])
+def test_columns_take_two_bytes_where_they_fit(width, kind, tmp_path):
+    network = nn.Linear(width, 2)
+    network.weight.data = torch.eye(2, width).flip(1)  # the last two columns
+    sparse.save_sparse(network, tmp_path / "wide.npz")
+    assert torch.equal(sparse.load_sparse(tmp_path / "wide.npz")["weight"], network.weight)
+    with np.load(tmp_path / "wide.npz") as archive:
+        assert archive["weight|columns"].dtype == kind
 
 
 def test_what_save_sparse_has_not_written_is_refused(tmp_path):

@@ -295,6 +295,8 @@ def test_parts_may_be_masks_and_pairs_are_explained() -> None:
     mask = [False, True, False, False]
     for given in (mask, np.array(mask), pandas.Series(mask)):
         assert from_table(table, target="n", test=given).test.y.tolist() == [[2.5]]
+    rows = pandas.DataFrame(table)[:2]
+    assert from_table(table, target="n", test=rows).test.y.tolist() == [[1.5], [2.5]]
     with pytest.raises(ValueError, match="whole numbers from 0 to 3, the rows of the table, or 4 booleans"):
         from_table(table, target="n", test=[True, False])
     with pytest.raises(ValueError, match=r"test is a pair \(x, y\), which goes with from_table\(x, y\)"):

@@ -98,3 +98,5 @@ def test_posteriors_of_different_rows_are_not_compared():
     with pytest.raises(ValueError, match="or their row numbers: export"):
         compare({"a": first, "b": other})
     assert len(compare({"a": first, "b": same})) == 2  # of other columns of the same rows
+    assert len(compare({"a": first, "b": tree_of(values)})) == 2  # one does not know its rows' numbers
+    assert len(compare({"a": tree_of(values), "b": first})) == 2

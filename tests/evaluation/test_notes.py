@@ -8,7 +8,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer.autoguide import AutoNormal
+from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.nn import PyroModule
 from torch import nn
 
@@ -47,6 +47,8 @@ def test_a_function_that_is_known_exactly_is_not_called_biased() -> None:
     assert (found.p[:, 4] == 0.5).all()
     assert np.isfinite(found.asymmetry)
     assert Calibration(np.full((6, 1, 1), 0.5), 50).asymmetry == 1.0
+    one_side = np.append(0.5, np.linspace(0.6, 0.9, 20))  # a place at the half alone says nothing
+    assert Calibration(one_side[:, None, None], 50).asymmetry < 1e-3
 
 
 def test_a_fit_that_draws_its_start_first_does_not_start_at_the_truth() -> None:
@@ -112,6 +114,13 @@ def test_a_guide_of_dependent_normals_has_no_k_hat() -> None:
     data = orthogonal()
     model = BayesianNetwork(nn.Linear(D, 1), priors.Normal(), likelihoods.Normal(NOISE), N)
     assert last_layer_k_hat(Posterior([(model, Conditional())]), data.train) is None
+
+
+def test_a_point_has_no_k_hat() -> None:
+    data, model = orthogonal(), linear()
+    guide = AutoDelta(model)
+    guide(data.train.x, data.train.y)
+    assert last_layer_k_hat(Posterior([(model, guide)]), data.train) is None
 
 
 def test_the_exact_posterior_has_constant_ratios_and_a_narrow_one_a_heavy_tail() -> None:

@@ -20,9 +20,15 @@ def test_auroc_by_hand():
     assert (alarms[-1], hits[-1]) == (1, 1)
     assert np.trapezoid(hits, alarms) == pytest.approx(auroc(known, unknown), abs=2e-3)
     assert auroc(known, unknown) == pytest.approx(0.760, abs=0.02)  # Phi(1 / sqrt 2)
-    for wrong in ([], [math.nan], [[1.0]]):
+    for wrong in ([], [0.0, math.nan], [[1.0]]):
         with pytest.raises(ValueError, match="outside must be a vector of finite scores"):
             auroc([1.0], wrong)
+
+
+def test_the_curve_counts_scores_above_each_threshold():
+    alarms, found = roc_curve([1.0, 0.0], [2.0, 1.0, 0.0, 1.0], points=3)  # above 2, 1 and 0, and all
+    assert alarms.tolist() == [0, 0, 0.5, 1]
+    assert found.tolist() == [0, 0.25, 0.75, 1]
 
 
 def test_hits_at_few_false_alarms():

@@ -105,6 +105,8 @@ def test_a_finished_history_that_was_cut_is_remarked(
     history.write(path, [replace(ROW, chain=c, epoch=e, free_energy=f) for (c, e), f in ends.items()])
     assert len(history.read_finished(path, {"free_energy": 0.375})) == 4
     assert len(history.read_finished(path, {"train_loss": 0.375})) == 4
+    weighted = {"free_energy": 0.4375, "chain_weights": [0.75, 0.25]}
+    assert len(history.read_finished(path, weighted)) == 4
     assert history.read_finished(tmp_path / "absent.csv", {"free_energy": 0.375}) == []
     assert not caplog.messages
     path.write_text(path.read_text()[:-3])
@@ -138,3 +140,4 @@ def test_the_loss_at_the_end_is_the_mean_of_the_last_twentieth_of_the_epochs(
 def test_seconds_add_up() -> None:
     assert History().train_seconds == 0
     assert History([ROW, ROW]).train_seconds == 0.5
+    assert History([ROW, ROW], finishing=2.0).train_seconds == 2.5
