@@ -34,7 +34,7 @@ def moments(chain: FittedChain, *, latents: bool = False) -> tuple[Weights, Weig
         if isinstance(guide, AutoDelta):
             points = guide.median()
             refuse_sites(lacking(names, points))
-            locs = {name: points[name] for name in names}
+            locs = {name: points[name].clone() for name in names}  # not the guide's own memory
             return locs, {name: torch.zeros_like(value) for name, value in locs.items()}
         if set(names) - set(model.sites) or not all(on_real_line(model.prior_of(name)) for name in names):
             return _moments_of_draws(chain, names)  # a median is not a mean there

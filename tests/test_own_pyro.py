@@ -507,3 +507,15 @@ def test_a_guide_without_one_of_the_weights_is_told_so_by_predictions(kind: Any)
     for use in (lambda: posterior.predict(torch.zeros(1, 3), draws=2), posterior.mean_weights):
         with pytest.raises(ValueError, match=r"has no site 'bias' \(to hold .* prior Deterministic"):
             use()
+
+
+@pytest.mark.parametrize("kind", [autoguide.AutoNormal, autoguide.AutoDelta])
+def test_mean_weights_are_not_the_memory_of_pyros_guides(kind: Any) -> None:
+    with isolated(0):
+        model = BayesianNetwork(nn.Linear(3, 1), priors.Normal(), likelihoods.Normal(scale=0.5), 12)
+        guide = kind(model)
+        guide(torch.zeros(1, 3), torch.zeros(1, 1))
+    posterior = Posterior([(model, guide)])
+    for value in posterior.mean_weights().values():
+        value.fill_(7.0)
+    assert not any(bool((value == 7).any()) for value in posterior.mean_weights().values())
