@@ -224,7 +224,7 @@ def _data(rows: Sequence[Row]) -> alt.Data:
 def _whole(rows: Sequence[Row], x: str) -> Any:
     """An axis without ticks between the whole numbers where there are only a few."""
     values = sorted({row[x] for row in rows})
-    return alt.Axis(values=values, format="~g") if len(values) <= FEW else alt.Axis(format="~s")
+    return alt.Axis(values=values, format="d") if len(values) <= FEW else alt.Axis(format="~s")
 
 
 def _tips(

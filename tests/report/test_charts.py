@@ -5,6 +5,7 @@ from math import nan
 
 import altair as alt
 import pytest
+import vl_convert
 
 from pyrobbb.report import charts
 from pyrobbb.report.sweep import _axis
@@ -45,6 +46,14 @@ def test_each_is_valid_vega_lite(name):
     kind = alt.LayerChart if "layer" in DRAWN[name] else alt.Chart
     kind.from_dict(DRAWN[name], validate=True)
     json.dumps(DRAWN[name], allow_nan=False)
+
+
+def test_the_tenth_epoch_is_called_ten():
+    rows = [{"epoch": i, "loss": 11.0 - i, "chain": "chain 0"} for i in range(1, 11)]
+    svg = vl_convert.vegalite_to_svg(charts.curves(rows, "epoch", "loss", "chain"))
+    assert ">9</text>" in svg
+    assert ">10</text>" in svg
+    assert "e+" not in svg
 
 
 @pytest.mark.parametrize(
