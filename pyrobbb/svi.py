@@ -13,7 +13,7 @@ from pyro import poutine
 from pyro.infer import ELBO, SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
-from pyrobbb._support.optim import JointOptimizer, trained
+from pyrobbb._support.optim import JointOptimizer, forget_gradients, trained
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.kl_weights import Weighted, of_rows
 
@@ -33,6 +33,7 @@ class Terms(NamedTuple):
 class Step:
     """Takes one optimiser step on a minibatch and returns the terms it saw."""
 
+    optimizer: torch.optim.Optimizer
     keeps_prior: bool = True  # uses the prior as it was before the first step; only its buffers may change
     recorded: bool = False  # repeats recorded operations: Python values that the network read stay as then
 
@@ -47,6 +48,11 @@ class Step:
         `share` is the KL's pi_i, `fraction` is B/N.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no steps on minibatches")
+
+    def optimise(self) -> None:
+        """Step along the gradients that lie in the parameters, and forget them: some would add up."""
+        self.optimizer.step()
+        forget_gradients(self.optimizer)
 
 
 class ReferenceStep(Step):
@@ -87,7 +93,7 @@ class ReferenceStep(Step):
         kind = _kind(elbo)
         self.name, self.linear = kind.__name__, kind in LINEAR
         self.optimizer = optimizer
-        optimizer.zero_grad()  # what a user's own backward() left would add to the first gradient
+        forget_gradients(optimizer)  # what a user's own backward() left would add to the first one
         self.svi = SVI(model, guide, JointOptimizer(optimizer), loss=self.elbo)
         if not self.linear:
             self.svi.loss_and_grads = self._scaled

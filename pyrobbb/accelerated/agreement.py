@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from pyrobbb._support.network_state import buffers_kept
-from pyrobbb._support.optim import moments, trained
+from pyrobbb._support.optim import forget_gradients, moments, trained
 from pyrobbb._support.random_state import isolated
 from pyrobbb.accelerated.compile import near
-from pyrobbb.accelerated.fast_step import FastStep, forget_gradients
+from pyrobbb.accelerated.fast_step import FastStep
 from pyrobbb.accelerated.replay_noise import Injected
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import ReferenceStep, Step, Terms

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from pyrobbb._support.optim import moments, on_the_device, trained
+from pyrobbb._support.optim import forget_gradients, moments, on_the_device, trained
 from pyrobbb._support.text import kind_and_reason
 from pyrobbb.accelerated.agreement import check_taken
-from pyrobbb.accelerated.fast_step import FastStep, WrappedStep, forget_gradients
+from pyrobbb.accelerated.fast_step import FastStep, WrappedStep
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pyrobbb._support.optim import set_gradient, trained
 from pyrobbb._support.process_group import ProcessGroup
-from pyrobbb.accelerated.fast_step import FastStep, WrappedStep, forget_gradients
+from pyrobbb.accelerated.fast_step import FastStep, WrappedStep
 from pyrobbb.svi import ReferenceStep, Terms
 
 
@@ -80,6 +80,5 @@ class SummedReference(_Summed):
         self, x: Tensor, y: Tensor, share: float, fraction: float, counts: Tensor | None = None
     ) -> Terms:
         terms = self._sum(self.step.evaluate(x, y, share, fraction, counts) if len(x) else None, len(x))
-        self.optimizer.step()
-        forget_gradients(self.optimizer)
+        self.optimise()
         return terms

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import SINGLE, ProcessGroup
 from pyrobbb.accelerated.rng import Normals
 from pyrobbb.svi import Step, Terms
@@ -30,7 +29,6 @@ class WrappedStep(Step):
 class FastStep(Step, ABC):
     """One step on F = share KL - log P(D_i | w): tensor operations alone, fit for a CUDA graph."""
 
-    optimizer: torch.optim.Optimizer
     share: Tensor  # of the KL, without dimensions
     noise_shape: tuple[int, ...]
     normals: Normals
@@ -65,11 +63,6 @@ class FastStep(Step, ABC):
         self.optimise()
         return terms
 
-    def optimise(self) -> None:
-        """Step along the gradients that lie in the parameters, and forget them: some would add up."""
-        self.optimizer.step()
-        forget_gradients(self.optimizer)
-
     def take_all(self, xs: Tensor, ys: Tensor, shares: Tensor, counts: Tensor | None = None) -> Terms:
         """One step after another on K minibatches (K, B, ...) at K shares; the terms (K,) of each."""
         each = []
@@ -80,9 +73,3 @@ class FastStep(Step, ABC):
 
     def reset(self) -> None:
         """The optimiser's state lies in other tensors now: of interest where a program holds them."""
-
-
-def forget_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """As `zero_grad`, in a tenth of its time."""
-    for parameter in trained(optimizer):
-        parameter.grad = None

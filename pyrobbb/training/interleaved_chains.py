@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from pyrobbb._support.network_state import buffers_kept
-from pyrobbb._support.optim import moments
+from pyrobbb._support.optim import forget_gradients, moments
 from pyrobbb._support.random_state import isolated, random_state
 from pyrobbb.accelerated import GraphStep
 from pyrobbb.accelerated.batched_step import NotBatchableError
 from pyrobbb.accelerated.cuda_graph import side_by_side
-from pyrobbb.accelerated.fast_step import forget_gradients
 from pyrobbb.data.dataset import Split
 from pyrobbb.svi import Terms
 from pyrobbb.training.chain import Chain
