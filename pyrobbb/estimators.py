@@ -46,7 +46,7 @@ __all__ = ["BayesianClassifier", "BayesianRegressor"]
 class _TableEstimator(BaseEstimator):
     """What both share: a table in, a posterior kept, its predictions out."""
 
-    hidden: Sequence[int] = (50,)
+    hidden: Sequence[int] | Sequence[Sequence[int]] | None = None
     prior: Prior | None = None
     epochs: int | None = None
     draws: int = 100
@@ -153,10 +153,10 @@ class BayesianRegressor(RegressorMixin, _TableEstimator):
     `columns_` says how rows become its inputs.
 
     Args:
-        hidden: Units of each hidden layer.
+        hidden: As for `fit_table`: units of each hidden layer, or several such lists, of which the best is
+            chosen.
         noise: As for `fit_table`: a name, such as "learned" for the same at all rows, or several, of which
-            the best one is kept. Choosing by the bound costs one fit for each; with an `inference` without a
-            bound it costs one more. None: three fits in either case.
+            the best is kept. By default network and noise are chosen in the time of five fits.
         prior: By default `table_prior`.
         epochs: By default as many as make some 4000 steps.
         draws: Weight draws that a prediction averages over.

@@ -58,6 +58,7 @@ NOISES: Mapping[str, Callable[..., Likelihood]] = {
     "mixture": partial(NormalMixture, 5, spread=1.0),
 }
 USUAL = ("learned", "heteroscedastic", "mixture")  # of these the best one, if nothing is said
+NETWORKS = ((50,), ())  # units of hidden layers; of values a linear model is better where rows are few
 GAINS = (1.0, 16.0)  # of the prior of a classifier's hidden layers
 DRAWS = 200  # of the weights, to compare them with
 HELD = 5  # one row in so many, drawn at random, is held back to choose by
@@ -66,7 +67,7 @@ HELD = 5  # one row in so many, drawn at random, is held back to choose by
 def fit_table(
     data: TableData,
     *,
-    hidden: Sequence[int] = (50,),
+    hidden: Sequence[int] | Sequence[Sequence[int]] | None = None,
     noise: str | Sequence[str] | None = None,
     prior: Prior | None = None,
     seed: int = 1,
@@ -75,20 +76,22 @@ def fit_table(
     """Fit a perceptron to a table, with defaults for small tables.
 
     The defaults were searched on validation rows of four tables of scikit-learn and four of UCI; the search
-    saw some test scores as well (`experiments.studies.own_tables`). Two choices are made for each table:
-    which noise, by the free energy, which bounds -log P(D); and how wide the prior of a classifier's hidden
-    layers is, by the log-likelihood of its validation rows, or of a fifth of the training rows, after which
-    the chosen model is fitted to all of them. (There the bound misleads: under a mean field it prefers narrow
-    priors.) A method without a bound, such as `Laplace`, chooses the noise so too. Choosing by the bound
-    costs one fit for each noise; choosing by held-out rows costs one fit for each candidate, plus a last one
-    if training rows were held back.
+    saw some test scores as well (`experiments.studies.own_tables`). Three choices are made for each table.
+    Which network, and how wide the prior of a classifier's hidden layers is, by the log-likelihood of its
+    validation rows, or of a fifth of the training rows, after which the chosen model is fitted to all of
+    them. (There the bound misleads: under a mean field it prefers narrow priors and few weights.) Then which
+    noise, by the free energy, which bounds -log P(D); a method without a bound, such as `Laplace`, chooses
+    the noise with the network. Each choice costs one fit for each candidate, and by default a regression
+    takes five fits, of which the first two have the first noise.
 
     >>> data = from_table("houses.csv", target="price", test=0.1)  # doctest: +SKIP
     >>> prediction = fit_table(data).predict(new_rows)  # doctest: +SKIP
 
     Args:
         data: The table.
-        hidden: Units of each hidden layer; none makes a linear model.
+        hidden: Units of each hidden layer, where `()` makes a linear model; or several such lists, of which
+            the best is chosen. None means one layer of 50 units, or for regression the better of this and a
+            linear model.
         noise: For regression: "learned", a number for each target, the same for all rows; "heteroscedastic",
             which lets it depend on the inputs; "student_t", for targets with outliers, up to tens of standard
             deviations of the other rows; "mixture" of five normals, for a target that has several values or a
@@ -128,25 +131,26 @@ def fit_table(
     folder = options.pop("folder", None)
     folder = None if folder is None else Path(folder)
     dtype = str(data.train.x.dtype).removeprefix("torch.")
-    sizes = checks.counts("hidden", hidden)
+    networks = _networks(hidden, data.spec.task)
+    given = {"noises": [*noises], "networks": [[*sizes] for sizes in networks]}
     if folder is not None and (folder / FILE).exists():
-        before = read_json(folder / FILE).get("noises", [*noises])
-        if before != [*noises]:
-            raise ValueError(f"{folder} holds a fit with noise={before}; give another folder")
-    model = TableModel(data.spec, sizes, noises[0], dtype=dtype, latent=inference.samples)
-    if data.spec.task == "classification":  # the gain is that of hidden layers
-        gains = GAINS if prior is None and model.hidden else ()
-        several = {f"gain-{gain:g}": replace(model, gain=gain) for gain in gains}
-    else:
-        several = {each: replace(model, noise=each) for each in noises}
-    if len(several) < 2:
-        posterior = _fit(model, data, prior, seed, folder=folder, **options)
-    else:
-        by_bound = data.spec.task == "regression" and inference.bounds
-        model, posterior = _best(several, data, prior, seed, folder, by_bound, **options)
-    if data.spec.task == "regression" and inference.bounds:
+        before = given | read_json(folder / FILE)
+        for name, key in (("noise", "noises"), ("hidden", "networks")):
+            if before[key] != given[key]:
+                raise ValueError(f"{folder} holds a fit with {name}={before[key]}; give another folder")
+    values = data.spec.task == "regression"
+    by_bound = values and inference.bounds
+    several = [
+        TableModel(data.spec, sizes, each, gain, dtype, inference.samples)
+        for sizes in networks
+        for each in (noises[:1] if by_bound or not values else noises)
+        for gain in _gains(data.spec.task, sizes, prior)
+    ]
+    checks.check_kinds(callbacks=(options.get("callbacks", ()), Sequence))
+    model, posterior = _chosen(several, noises if by_bound else (), data, prior, seed, folder, **options)
+    if by_bound:
         _warn_of_little(posterior, data)
-    given = {"own prior": prior is not None, "inference": type(inference).__name__, "noises": [*noises]}
+    given |= {"own prior": prior is not None, "inference": type(inference).__name__}
     posterior.beside[FILE] = asdict(model) | given
     if folder is not None:
         posterior.save(folder)
@@ -163,6 +167,20 @@ def _noises(noise: str | Sequence[str] | None, data: TableData, inference: Infer
     if noise is not None and data.spec.task == "classification":
         raise ValueError(f"noise={noise!r} is for values, but the target is a class: leave noise out")
     return names
+
+
+def _networks(hidden: Any, task: str) -> tuple[tuple[int, ...], ...]:
+    """The units of each hidden layer of each network: `hidden` is a list of them, or of such lists."""
+    if hidden is None:
+        return NETWORKS if task == "regression" else NETWORKS[:1]
+    if isinstance(hidden, Sequence) and any(isinstance(each, Sequence) for each in hidden):
+        return tuple(checks.counts(f"hidden[{i}]", each) for i, each in enumerate(hidden))
+    return (checks.counts("hidden", hidden),)
+
+
+def _gains(task: str, hidden: Sequence[int], prior: Prior | None) -> tuple[float, ...]:
+    """Which gains of the hidden layers' prior to choose among: several for classes."""
+    return GAINS if task == "classification" and hidden and prior is None else (8.0,)
 
 
 def load_table(
@@ -191,7 +209,8 @@ def load_table(
         )
     try:
         content = dict(beside := read_json(path))
-        content.pop("noises", None)
+        for choices in ("noises", "networks"):
+            content.pop(choices, None)
         pruned = content.pop("pruned", False)
         own, kind, spec = content.pop("own prior"), content.pop("inference"), content.pop("spec")
         units = spec["units"] and Units(**{key: tuple(value) for key, value in spec["units"].items()})
@@ -224,6 +243,13 @@ class TableModel:
     dtype: str = "float32"
     latent: bool = False  # whether the noise is drawn with the weights, as samplers need it
 
+    @property
+    def name(self) -> str:
+        """What tells it from others that are tried, as the name of its folder."""
+        units = "-".join(["hidden", *map(str, self.hidden)]) if self.hidden else "linear"
+        other = f"gain-{self.gain:g}" if self.spec.task == "classification" else self.noise
+        return f"{units}-{other}"
+
     def made(self, prior: Prior | None = None) -> BayesianNetwork:
         """A fresh model, under `prior` or `table_prior`."""
         likelihood = table_likelihood(self.spec, self.noise, self.latent)
@@ -238,44 +264,69 @@ class TableModel:
         return MeanFieldNormal(model, init_rho=-2.0 if self.spec.task == "classification" else -6.0)
 
 
-def _best(
-    several: dict[str, TableModel],
+def _chosen(
+    several: Sequence[TableModel],
+    noises: Sequence[str],
     data: TableData,
     prior: Prior | None,
     seed: int,
     folder: Path | None,
-    by_bound: bool,
     **options: Any,
 ) -> tuple[TableModel, Posterior]:
-    """Of several models the one with the lower free energy; each name is that of its folder.
+    """The model under which held-out rows are likeliest, with the noise of the lowest free energy, fitted."""
+    model, posterior, callbacks = several[0], None, options.get("callbacks", ())
+    part, held = data, data.validation
+    if len(several) > 1:
+        if held is None:
+            part, held = _held_back(data, seed)
+        tried = {f"held-out/{each.name}": each for each in several}
+        name, posterior, callbacks = _best(
+            tried, part, partial(_loss, held=held), prior, seed, folder, **options
+        )
+        model = tried[name]
+    if len(noises) > 1:
+        tried = {each: replace(model, noise=each) for each in noises}
+        name, posterior, callbacks = _best(tried, data, _free_energy, prior, seed, folder, **options)
+        model = tried[name]
+    elif posterior is None or part is not data:
+        return model, _fit(model, data, prior, seed, folder=folder, **options)
+    for callback, copied in zip(options.get("callbacks", ()), callbacks, strict=True):
+        callback.adopt(copied)  # what it holds goes to the one that was given
+    return model, posterior
 
-    Without `by_bound` the one under which rows that were held back have the higher log-likelihood.
+
+def _held_back(data: TableData, seed: int) -> tuple[TableData, Split]:
+    """The table without one training row in `HELD`, drawn at random, and those rows."""
+    order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
+    rows = order.to(data.train.x.device).tensor_split([max(1, len(order) // HELD)])
+    part = replace(data, train=data.train.take(rows[1]))
+    return replace(part, spec=replace(data.spec, N=len(part.train))), data.train.take(rows[0])
+
+
+def _best(
+    several: Mapping[str, TableModel],
+    data: TableData,
+    loss: Callable[[Posterior], float],
+    prior: Prior | None,
+    seed: int,
+    folder: Path | None,
+    **options: Any,
+) -> tuple[str, Posterior, Sequence[Callback]]:
+    """Of several models, fitted to `data`, the name of that with the lowest loss, its fit, and its callbacks.
+
+    Each fit has a folder of its own, of the model's name.
     """
-    part, held = data, None if by_bound else data.validation
-    if held is None and not by_bound:
-        order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
-        rows = order.to(data.train.x.device).tensor_split([max(1, len(order) // HELD)])
-        part, held = replace(data, train=data.train.take(rows[1])), data.train.take(rows[0])
-        part = replace(part, spec=replace(data.spec, N=len(part.train)))
     found = []
-    given = options.get("callbacks", ())
-    checks.check_kinds(callbacks=(given, Sequence))
     show = Guarded.of(options.get("progress", True))
     for count, (name, model) in enumerate(several.items(), 1):
         show.log(f"fit {count} of {len(several)}: {name}")
-        own = options | {"callbacks": [c.for_fit(name) if isinstance(c, Callback) else c for c in given]}
-        inside = None if folder is None else folder / name
-        posterior = _fit(replace(model, spec=part.spec), part, prior, seed, folder=inside, **own)
-        loss = _free_energy(posterior) if held is None else _loss(posterior, held)
-        found.append((loss, name, model, posterior, own))
-    _, name, model, posterior, own = min(found, key=lambda one: one[0])
-    show.log(f"kept: {name}" + ", and fitted to all rows" * (part is not data))
-    if part is data:  # what the callbacks of the chosen fit hold goes to those that were given
-        for callback, copied in zip(given, own["callbacks"], strict=True):
-            callback.adopt(copied)
-    else:
-        posterior = _fit(model, data, prior, seed, folder=folder, **options)
-    return model, posterior
+        callbacks = [c.for_fit(name) if isinstance(c, Callback) else c for c in options.get("callbacks", ())]
+        model, inside = replace(model, spec=data.spec), None if folder is None else folder / name
+        posterior = _fit(model, data, prior, seed, folder=inside, **options | {"callbacks": callbacks})
+        found.append((loss(posterior), name, posterior, callbacks))
+    _, name, posterior, callbacks = min(found, key=lambda one: one[0])
+    show.log(f"kept: {name}")
+    return name, posterior, callbacks
 
 
 def _loss(posterior: Posterior, held: Split) -> float:

@@ -135,7 +135,9 @@ def test_without_a_bound_the_noise_is_the_one_that_held_rows_are_likelier_under(
     folder = tmp_path / "all"  # without rows for validation a fifth is held back, and then all are fitted
     posterior = fit_table(from_table(table), hidden=(10,), epochs=1, inference=inference, folder=folder)
     assert posterior.model.N == 400
-    assert {path.name for path in folder.iterdir()} >= {"learned", "heteroscedastic", "chain-0.pt"}
+    tried = {path.name for path in (folder / "held-out").iterdir()}
+    assert tried == {"hidden-10-learned", "hidden-10-heteroscedastic"}
+    assert (folder / "chain-0.pt").exists()
 
 
 def test_new_rows_are_predicted_by_the_columns_that_were_kept(fitted, tmp_path):
@@ -525,6 +527,7 @@ def test_classes_go_by_their_names_in_every_score(numbered):
 def test_a_tensor_of_rows_as_they_stand_in_the_table_is_told(numbered, caplog):
     _, data, posterior = numbered
     posterior.predict(data.train.x)
+    posterior.predict(torch.tensor([[0.0], [100.0], [1.0]]))  # as standardised columns of rare categories are
     assert not caplog.records
     posterior.predict(torch.tensor([[100.0]]))
     assert "it is taken to be standardised already, but it holds values up to 100" in caplog.text
@@ -615,3 +618,76 @@ def line(slope: float) -> Posterior:
     torch.nn.init.constant_(network.bias, 0.0)
     model = BayesianNetwork(network, Deterministic(), likelihoods.Normal(scale=1.0))
     return Posterior([(model, NoWeights())])
+
+
+def held_losses(monkeypatch, losses):
+    """Held-out rows have the losses given for each number of layers; returns the fits that were asked."""
+    asked = []
+
+    def loss(posterior, held):
+        asked.append((len(posterior.model.network), posterior.model.N, len(held)))
+        return losses[len(posterior.model.network)]
+
+    monkeypatch.setattr(tabular, "_loss", loss)
+    return asked
+
+
+@pytest.mark.parametrize(("better", "layers"), [("hidden", 3), ("linear", 1)])
+def test_of_several_networks_the_one_that_held_rows_are_likelier_under_is_fitted_to_all(
+    better, layers, monkeypatch, tmp_path
+):
+    """A fifth of the rows is held back; then the noise is chosen on all of them."""
+    asked = held_losses(monkeypatch, {layers: 1.0, 4 - layers: 2.0})
+    said = StringIO()
+    options = {"epochs": 1, "folder": tmp_path, "progress": Printed(said)}
+    posterior = fit_table(from_table(HOUSES), **options)
+    assert asked == [(3, 240, 60), (1, 240, 60)]
+    assert len(posterior.model.network) == layers
+    assert posterior.model.N == 300
+    told = [line for line in said.getvalue().splitlines() if line.startswith(("fit ", "kept"))]
+    noises = ("learned", "heteroscedastic", "mixture")
+    names = {"hidden": "held-out/hidden-50-learned", "linear": "held-out/linear-learned"}
+    assert told[:3] == [
+        *(f"fit {i} of 2: {n}" for i, n in enumerate(names.values(), 1)),
+        f"kept: {names[better]}",
+    ]
+    assert told[3:6] == [f"fit {i} of 3: {noise}" for i, noise in enumerate(noises, 1)]
+    rows = {"size": [100.0], "town": ["Bonn"]}
+    assert torch.equal(load_table(tmp_path).predict(rows).mean, posterior.predict(rows).mean)
+    with pytest.raises(ValueError, match=r"holds a fit with hidden=\[\[50\], \[\]\]; give another folder"):
+        fit_table(from_table(HOUSES), hidden=(50,), epochs=1, folder=tmp_path)
+
+
+def test_rows_for_validation_choose_among_networks_and_gains(monkeypatch):
+    table = {"size": SIZE, "label": np.where(SIZE > 110, "large", "small")}
+    data = from_table(table, validation=range(100))
+    asked = held_losses(monkeypatch, {1: 3.0, 3: 2.0, 5: 1.0})
+    posterior = fit_table(data, hidden=[(), (4,), [3, 3]], epochs=1, progress=None)
+    assert asked == [(layers, 200, 100) for layers in (1, 3, 3, 5, 5)]
+    assert len(posterior.model.network) == 5
+    asked.clear()
+    for one in ((4,), [(4,)]):
+        fit_table(data, hidden=one, prior=Normal(), epochs=1, progress=None)
+    assert asked == []
+    with pytest.raises(ValueError, match=r"hidden\[1\] must be a list of whole numbers, got 4"):
+        fit_table(data, hidden=[(4,), 4])
+
+
+def test_callbacks_hold_what_the_chosen_fit_left_them(monkeypatch, tmp_path):
+    """Of each fit on its way a copy was told; the kept one's state is handed over, and no other's."""
+    held_losses(monkeypatch, {1: 1.0, 3: 2.0})
+
+    class Rows(Callback):
+        def __init__(self):
+            self.rows = []
+
+        def on_epoch(self, view, row):
+            self.rows.append((len(view.model.network), view.model.N, type(view.model.likelihood.likelihood)))
+
+    held = range(100)
+    for validation, noise in ((None, "learned"), (None, None), (held, "learned"), (held, None)):
+        callback = Rows()
+        data = from_table(HOUSES, validation=validation)
+        posterior = fit_table(data, noise=noise, epochs=2, callbacks=[callback], progress=None)
+        kind = type(posterior.model.likelihood.likelihood)
+        assert callback.rows == [(1, len(data.train), kind)] * 2

@@ -16,7 +16,7 @@ from pyrobbb.data.frames import by_target, check_same_rows
 if TYPE_CHECKING:
     from pyrobbb.bnn import BayesianNetwork
 
-UNLIKELY = 20.0  # standard deviations that hardly a row of a table is from the mean of the training rows
+UNLIKELY = 20.0  # standard deviations that most rows are nearer to the mean of the training rows
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ def new_rows(
         y = table.labels("y", y)
     if table and isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 2:
         standardised = x[:, : x.shape[1] - table.raw].abs()
-        if bool((standardised > UNLIKELY).any()):
+        usual = standardised.median(0).values if len(x) else standardised  # a rare category alone is far off
+        if bool((usual > UNLIKELY).any()):
             logger.warning(
                 "x is a tensor, so it is taken to be standardised already, but it holds values up to %.3g; "
                 "for rows in the table's own units pass an array, such as x.numpy()",
