@@ -24,9 +24,9 @@ class Records:
     def get(self, name: str) -> Record | None:
         """The record `NAME.json`, or what was run in parts: `NAME-1.json`, `NAME-2.json`, ...
 
-        Of these the first, with all of them as `each`, and with the cells, rows or recipes of all if they are
-        parts of one table, in which a later one takes the place of the same one, run again; None if there is
-        none.
+        Of these the first, with all of them as `each`, and with the cells, rows, recipes or agents of all if
+        they are parts of one table, in which a later one takes the place of the same one, run again; None if
+        there is none.
 
         Raises:
             ConfigError: Parts of one table have rows of the same data under different budgets.
@@ -49,6 +49,8 @@ class Records:
             }
         elif "study" in found:  # of the bound
             found["rows"] = bound.joined(each)
+        elif "agents" in found:  # of a bandit, whose arms were played apart
+            found["agents"] = {name: kept for part in each for name, kept in part["agents"].items()}
         elif "restarts" in found:  # of recipes
             for key in ("found", "restarts"):
                 found[key] = {name: kept for part in each for name, kept in part[key].items()}
@@ -109,7 +111,7 @@ UNTIMED = {  # what a record may hold without its time: its key, and that of the
 
 def made_by(record: Record) -> str:
     """The command, the machine and the day, for the line above a table; a line for each part of a table."""
-    if "each" in record and any(key in record for key in ("cells", "part", "study", "restarts")):
+    if "each" in record and any(key in record for key in ("cells", "part", "study", "restarts", "agents")):
         return "\\\n".join(map(made_by, record["each"]))
     others = ", and the same for the other seeds" if len(record.get("each", [])) > 1 else ""
     time, what = spent(seconds_of(record)), "games" if "agents" in record else "trainings"
@@ -143,9 +145,10 @@ def seconds_of(record: Record) -> float | None:
         times = ("seconds", "seconds_choosing", "mlp_seconds")
         fits = [part[name] for name in times if part.get(name) is not None]
         every += part.get("seconds_each", fits)
-    for name, games in record.get("agents", {}).items():
-        rate = record["interactions per second"]["greedy" if name.endswith("greedy") else "thompson"]
-        every.append(games["steps"] * len(record["seeds"]) / rate)
+    for part in record.get("each", [record]):
+        for name, games in part.get("agents", {}).items():
+            rate = part["interactions per second"]["greedy" if name.endswith("greedy") else "thompson"]
+            every.append(games["steps"] * len(part["seeds"]) / rate)
     return sum(every) if every else None
 
 

@@ -384,3 +384,19 @@ def test_every_part_of_a_record_is_read(tmp_path):
         (tmp_path / f"made-{part}.json").write_text(json.dumps({"number": part}))
     found = Records(tmp_path).get("made")
     assert [part["number"] for part in found["each"]] == list(range(1, 23))
+
+
+def test_arms_that_were_played_apart_are_one_record(tmp_path):
+    """Each with its own rate of play: 100 steps at 10 a second, and 100 at 50."""
+    for part, (name, arm, rate) in enumerate(
+        [("Bayes by Backprop", "thompson", 10), ("greedy", "greedy", 50)], 1
+    ):
+        games = {name: {"steps": 50, "expected": {"50": [part, part]}}}
+        content = {"agents": games, "seeds": [1, 2], "interactions per second": {arm: rate}}
+        (tmp_path / f"bandit-{part}.json").write_text(json.dumps(content | {"number": part}))
+    found = Records(tmp_path).get("bandit")
+    assert {name: games["expected"] for name, games in found["agents"].items()} == {
+        "Bayes by Backprop": {"50": [1, 1]},
+        "greedy": {"50": [2, 2]},
+    }
+    assert seconds_of(found) == 10 + 2
