@@ -30,6 +30,7 @@ from pyrobbb.evaluation import arviz_io
 from pyrobbb.evaluation.arviz_export import to_arviz
 from pyrobbb.evaluation.diagnostics import r_hat
 from pyrobbb.inference import MAP, NaturalGradient
+from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.mean_field import MeanFieldNormal
 from seeds import FIXED
 
@@ -178,6 +179,39 @@ def test_restarts_in_different_modes_are_told() -> None:
     data = orthogonal()
     findings = found(Posterior([exact(data), exact(data, sign=-1.0)]), data, steps=1, draws=2)
     assert findings["restarts"].passed is False
+
+
+def cycle(draws: int, apart: float, width: float = 1.0) -> Posterior:
+    """Two chains of a sampler with the same draws, the second this far above the first."""
+    levels = np.arange(draws) * 0.618 % 1  # spread evenly over every stretch of the chain
+    chains = []
+    for chain in range(2):
+        model = BayesianNetwork(nn.Linear(D, 1, bias=False), priors.Normal(), likelihoods.Normal(NOISE), N)
+        guide = EmpiricalGuide(model, draws)
+        for level in levels:
+            guide.keep(torch.full((D,), float(apart * chain + width * level)))
+        chains.append((model, guide))
+    return Posterior(chains)
+
+
+@pytest.mark.parametrize(
+    ("draws", "apart", "width", "passed", "words"),
+    [
+        (60, 0.0, 1.0, True, "nine of ten inputs"),
+        (60, 0.5, 1.0, False, "they have not mixed"),  # R-hat is 1.36
+        (30, 0.5, 1.0, True, "nine of ten inputs"),  # so few may be this far apart by chance
+        (30, 2.0, 1.0, False, "they have not mixed"),
+        (60, 1.0, 0.0, False, "they have not mixed"),  # stuck, which is not what points are
+        (19, 0.0, 1.0, None, "a sampler's chain of 19 draws is too short"),
+        (2, 1.0, 1.0, None, "a sampler's chain of 2 draws is too short"),
+    ],
+)
+def test_chains_of_a_sampler_are_to_have_one_distribution(
+    draws: int, apart: float, width: float, passed: bool | None, words: str
+) -> None:
+    restarts = found(cycle(draws, apart, width), orthogonal(), steps=1, draws=100)["restarts"]
+    assert restarts.passed is passed
+    assert words in restarts.words
 
 
 @pytest.mark.parametrize(("shift", "passed"), [((5.0, 5.0, 5.0), True), ((5.0, 0.0, 0.0), False)])

@@ -29,6 +29,8 @@ __all__ = ["Finding", "check", "notes", "recorded", "verdict"]
 # The limits here and in the files of the checks lie between what sound fits of small networks show and what
 # planted faults do (`benchmarks.planted`)
 R_HAT = 1.5  # between restarts, at nine of ten inputs
+SAMPLED = 1.1  # the same of a sampler's chains, which are all to have one distribution,
+MANY_DRAWS = 50  # from so many draws of each on: two chains of fewer exceed it by chance
 POINTS = 100  # inputs to compare restarts at
 LEAST_DRAWS = 20  # whose quantiles tell how often a new value lies between them
 UNUSED = 1e-3  # of the largest chain's weight, at most: of such a chain little is predicted
@@ -133,13 +135,21 @@ def _restarts(posterior: Posterior, data: Dataset, draws: int, seed: int) -> Fin
     held = data.test or data.validation or data.train
     x = held.x[scattered(len(held), POINTS).to(held.x.device)]
     drawn = function_draws(posterior, x, draws=max(draws, 100), seed=seed)
-    if not np.ptp(drawn, axis=1).any():
-        return Finding("restarts", None, R_HAT, "each restart is a point, without draws to compare")
+    sampled = all(hasattr(guide, "stored_draw") for _, guide in posterior.chains)
+    limit = SAMPLED if sampled and drawn.shape[1] >= MANY_DRAWS else R_HAT
+    if drawn.shape[1] < LEAST_DRAWS:
+        words = f"a sampler's chain of {drawn.shape[1]} draws is too short to compare restarts"
+        return Finding("restarts", None, limit, words)
+    if not sampled and not np.ptp(drawn, axis=1).any():  # a sampler's chain is stuck then
+        return Finding("restarts", None, limit, "each restart is a point, without draws to compare")
     values = np.where(np.ptp(drawn, axis=(0, 1)) == 0, 1.0, r_hat(drawn))  # of equal draws there is none
     value = float(np.quantile(values, 0.9)) if not np.isnan(values).any() else float("nan")
     words = (
-        f"R-hat of the function between {len(posterior.chains)} restarts is {value:.2f} at nine of ten inputs"
+        f"R-hat of the function between {len(posterior.chains)} restarts is {value:.3g} at nine of ten inputs"
     )
-    if value > R_HAT:
-        words += ": they found different modes; average them, and trust none alone"
-    return Finding("restarts", value, R_HAT, words)
+    if value > limit:
+        found = (
+            "have not mixed; let them run for longer" if sampled else "found different modes; average them"
+        )
+        words += f": they {found}, and trust none alone"
+    return Finding("restarts", value, limit, words)
