@@ -43,7 +43,7 @@ def calibrate(
         score: Of class labels: "aps", the probability of the classes that are at least as likely as y, whose
             sets adapt to how hard a row is (Romano et al. 2020, without randomisation) and always hold the
             likeliest class, or all that tie for it; or "lac", 1 - p(y | x), whose sets are the smallest on
-            average and may be empty (Sadinle et al. 2019).
+            average, if the probabilities are right, and may be empty (Sadinle et al. 2019).
 
     Raises:
         ValueError: The targets or the weights do not fit the prediction.
