@@ -46,10 +46,8 @@ class Calibration:
 
         (The paper compares p with 1 - p as if they were two samples, which rejects a sound q too often.)
         """
-        columns = self.p.reshape(len(self.p), -1).T
-        moved = [c - 0.5 for c in columns if (c != 0.5).any()]  # else the same in all draws
-        least = min((scipy.stats.wilcoxon(c).pvalue for c in moved), default=1.0)
-        return float(min(1.0, least * len(columns)))
+        least = min((scipy.stats.wilcoxon(c - 0.5).pvalue for c in self._moved), default=1.0)
+        return float(min(1.0, least * self.p[0].size))
 
     @property
     def covered(self) -> float:
@@ -59,10 +57,16 @@ class Calibration:
         (k + 1) / (S + 1). The part of this between 1/4 and 3/4 counts, so that 0.5 is right for any S.
         NaN of a single draw, such as a point: it would be 0.5 whatever the truth is.
         """
-        if self.draws == 1:
+        if self.draws == 1 or not len(self._moved):
             return float("nan")
-        low, high = (np.clip(end * (self.draws + 1) - self.p * self.draws, 0, 1) for end in (0.25, 0.75))
+        low, high = (np.clip(end * (self.draws + 1) - self._moved * self.draws, 0, 1) for end in (0.25, 0.75))
         return float((high - low).mean())
+
+    @property
+    def _moved(self) -> np.ndarray:
+        """`p` of each value of the function, `(values, M)`, but of those that are the same in all draws."""
+        columns = self.p.reshape(len(self.p), -1).T
+        return columns[(columns != 0.5).any(axis=1)]
 
     def __str__(self) -> str:
         error = 0.5 / len(self.p) ** 0.5

@@ -47,6 +47,9 @@ def test_a_function_that_is_known_exactly_is_not_called_biased() -> None:
     assert (found.p[:, 4] == 0.5).all()
     assert np.isfinite(found.asymmetry)
     assert Calibration(np.full((6, 1, 1), 0.5), 50).asymmetry == 1.0
+    uniform = np.linspace(0, 1, 51)[:, None]
+    beside = np.stack([uniform, np.full_like(uniform, 0.5)], axis=1)  # which lies within any interval
+    assert Calibration(beside, 50).covered == pytest.approx(0.5, abs=1e-12)
     one_side = np.append(0.5, np.linspace(0.6, 0.9, 20))  # a place at the half alone says nothing
     assert Calibration(one_side[:, None, None], 50).asymmetry < 1e-3
 
