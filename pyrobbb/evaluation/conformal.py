@@ -78,8 +78,8 @@ class _Calibrated:
     Beside each score lies how often its row counts; without `counts`, once.
     """
 
-    scores: Tensor
-    counts: Tensor | None = field(default=None, kw_only=True)
+    scores: Tensor = field(repr=False)  # of a thousand rows it would fill a screen
+    counts: Tensor | None = field(default=None, kw_only=True, repr=False)
 
     def quantile(self, level: float) -> Tensor:
         """The ceil((n + 1) level)-th smallest score of each output, `(K,)`.

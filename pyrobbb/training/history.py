@@ -43,6 +43,10 @@ class History:
     stopped: str | None = None
     finishing: float = 0.0  # seconds that the method took after the last step
 
+    def __repr__(self) -> str:
+        last = f", the last {self.rows[-1]}" if self.rows else ""
+        return f"{type(self).__name__} of {len(self.rows)} epochs{last}"
+
     @property
     def train_seconds(self) -> float:
         """Time spent in training steps and in finishing, validation not counted."""

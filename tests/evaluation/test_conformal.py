@@ -221,3 +221,11 @@ def test_intervals_of_a_grid_have_its_shape():
 def test_the_least_level_is_the_least_score():
     scores = calibrate(values(torch.zeros(50, 1), torch.ones(50, 1)), torch.arange(1.0, 51.0))
     assert float(scores.quantile(1e-12)) == 1.0
+
+
+def test_what_is_printed_of_a_calibration_is_short():
+    many = torch.linspace(0.1, 0.9, 500)
+    sets = calibrate(labels(torch.stack([many, 1 - many], 1)), torch.arange(500) % 2, score="lac")
+    assert repr(sets) == "ConformalSets(score='lac', classes=2)"
+    intervals = calibrate(values(many[:, None], torch.ones(500, 1)), torch.zeros(500, 1))
+    assert repr(intervals) == "ConformalIntervals()"

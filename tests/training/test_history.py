@@ -141,3 +141,9 @@ def test_seconds_add_up() -> None:
     assert History().train_seconds == 0
     assert History([ROW, ROW]).train_seconds == 0.5
     assert History([ROW, ROW], finishing=2.0).train_seconds == 2.5
+
+
+def test_what_is_printed_of_a_long_history_is_its_length_and_last_epoch() -> None:
+    assert repr(History()) == "History of 0 epochs"
+    last = replace(ROW, epoch=600)
+    assert repr(History([ROW] * 599 + [last])) == f"History of 600 epochs, the last {last}"
