@@ -519,3 +519,25 @@ def test_mean_weights_are_not_the_memory_of_pyros_guides(kind: Any) -> None:
     for value in posterior.mean_weights().values():
         value.fill_(7.0)
     assert not any(bool((value == 7).any()) for value in posterior.mean_weights().values())
+
+
+def test_a_model_of_ones_own_around_the_network_has_a_latent_input_for_each_row() -> None:
+    """Its log joint is the sum of three normals, of the weights, of what is missing, and of y given both."""
+    ours = BayesianNetwork(
+        nn.Linear(2, 1, bias=False), priors.Normal(sigma=2.0), likelihoods.Normal(scale=0.5)
+    )
+    seen, missing = normal(6, seed=1), normal(6, seed=2)
+    y, w = normal(6, 1, seed=3), normal(1, 2, seed=4)
+
+    def model() -> None:
+        weights = ours.sample_weights()
+        with pyro.plate("rows", 6):
+            x = torch.stack([seen, pyro.sample("missing", dist.Normal(0.3 * seen, 1.0))], -1)
+            pyro.sample("y", ours.observation(ours.apply_network(weights, x), weights), obs=y)
+
+    given = poutine.condition(model, data={"weight": w, "missing": missing})
+    of_y = dist.Normal(w[0, 0] * seen + w[0, 1] * missing, 0.5).log_prob(y[:, 0]).sum()
+    of_latents = (
+        dist.Normal(0.0, 2.0).log_prob(w).sum() + dist.Normal(0.3 * seen, 1.0).log_prob(missing).sum()
+    )
+    torch.testing.assert_close(poutine.trace(given).get_trace().log_prob_sum(), of_y + of_latents)
