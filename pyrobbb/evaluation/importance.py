@@ -70,11 +70,5 @@ def last_layer_k_hat(
 def _k_hat(log_ratios: torch.Tensor) -> float:
     """The shape of the generalised Pareto fitted to the upper tail, by `az.loo` of one made observation."""
     values = -(log_ratios - log_ratios.max()).numpy()  # LOO's ratios are 1 / p(y_i | w)
-    groups = {
-        "posterior": {"w": values[None]},
-        "log_likelihood": {"y": values[None, :, None]},
-        "observed_data": {"y": values[:1]},
-    }
-    dims = {"log_likelihood/y": ("one",), "observed_data/y": ("one",)}
-    made = arviz_io.to_arviz(groups, dims=dims)
+    made = arviz_io.to_arviz({"log_likelihood": {"y": values[None, :, None]}}, dims={"y": ("one",)})
     return float(psis(made, reff=1.0).pareto_k.values[0])

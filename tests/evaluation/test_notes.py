@@ -18,7 +18,8 @@ from pyrobbb._support.random_state import isolated, mixed_seed
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.checkup import notes
 from pyrobbb.data import OnDisk, from_arrays
-from pyrobbb.data.dataset import Dataset
+from pyrobbb.data.dataset import Dataset, Split
+from pyrobbb.evaluation import importance
 from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
 from pyrobbb.evaluation.sbc import Calibration, simulation_based_calibration
@@ -119,6 +120,21 @@ class Conditional(PyroModule):
         return {"weight": w, "bias": pyro.sample("bias", dist.Normal(w[:, 0], 0.1).to_event(1))}
 
 
+class WithNoise(PyroModule):
+    """Independent normals, and a latent noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, 1))
+
+    def forward(self, *args: object, **kwargs: object) -> dict[str, torch.Tensor]:
+        return {
+            "weight": pyro.sample("weight", dist.Normal(self.weight, 1.0).to_event(2)),
+            "bias": pyro.sample("bias", dist.Normal(torch.zeros(1), 1.0).to_event(1)),
+            "likelihood.scale": pyro.sample("likelihood.scale", dist.HalfNormal(1.0)),
+        }
+
+
 def test_a_guide_of_dependent_normals_has_no_k_hat() -> None:
     data = orthogonal()
     model = BayesianNetwork(nn.Linear(D, 1), priors.Normal(), likelihoods.Normal(NOISE), N)
@@ -130,6 +146,18 @@ def test_a_point_has_no_k_hat() -> None:
     guide = AutoDelta(model)
     guide(data.train.x, data.train.y)
     assert last_layer_k_hat(Posterior([(model, guide)]), data.train) is None
+
+
+def test_only_what_the_ratios_are_of_has_a_k_hat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that count once, no latent besides the weights, and no more rows than a draw can pass over."""
+    data = orthogonal()
+    posterior, few = exact(data), {"draws": 100}
+    assert last_layer_k_hat(posterior, replace(data.train, weights=torch.ones(N)), **few) is None
+    for largest, computed in ((N, True), (N - 1, False)):
+        monkeypatch.setattr(importance, "LARGEST", largest)
+        assert (last_layer_k_hat(posterior, data.train, **few) is not None) is computed
+    with_noise = Posterior([(noisy(), WithNoise())])
+    assert last_layer_k_hat(with_noise, Split(normal(9, 1), normal(9, 1)), **few) is None
 
 
 def test_the_exact_posterior_has_constant_ratios_and_a_narrow_one_a_heavy_tail() -> None:
