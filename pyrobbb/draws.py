@@ -180,6 +180,4 @@ def order(chain: FittedChain, draws: int, seed: int = 0) -> list[int] | None:
 
 def stacked(draws: Sequence[Weights]) -> Weights:
     """Several draws as one, with a leading dimension."""
-    if len(draws) == 1:
-        return {name: value[None].clone() for name, value in draws[0].items()}
     return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
