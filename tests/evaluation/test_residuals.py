@@ -81,6 +81,24 @@ def test_noise_is_compared_in_any_unit(unit: float, noise: float, told: bool, ca
     assert [f"noise of standard deviation {noise * unit:.3g}" in each for each in messages] == [True] * told
 
 
+class OneNumber(likelihoods.Likelihood):
+    """A distribution over numbers, not over rows of one number."""
+
+    def forward(self, output: torch.Tensor) -> Any:
+        return dist.Normal(output[..., 0], 0.25)
+
+    def encode(self, y: torch.Tensor) -> torch.Tensor:
+        return y[..., 0]
+
+
+def test_a_number_for_each_row_is_one_output(caplog: Any) -> None:
+    net, rows = nn.Linear(1, 1), line().train
+    for likelihood in (OneNumber(), likelihoods.Normal(0.25)):
+        warn_of_noise(BayesianNetwork(net, priors.Deterministic(), likelihood, 100), NoWeights(), rows)
+    one, other = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert one == other
+
+
 def test_the_worst_output_is_named(caplog: Any) -> None:
     x = normal(100, 1)
     y = torch.cat([x + 0.5 * normal(100, 1, seed=1), x + 0.1 * normal(100, 1, seed=2)], 1)

@@ -11,6 +11,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
 from scipy import stats
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
 from pyrobbb.evaluation import arviz_export
 from pyrobbb.mean_field import MeanFieldNormal
+from pyrobbb.svi import ReferenceStep
 from step_cases import Case
 
 GAUSS = likelihoods.Normal(scale=0.5)
@@ -108,6 +110,11 @@ def test_draws_of_a_scale_are_not_taken_for_a_weights_rows(
             found.append(gradients(case.reference(samples), case.data, torch.randn(10_000), N=30))
         with pytest.raises(ValueError, match=MIXED_UP) if pattern else nullcontext():
             case.reference(samples, vectorize=True)
+        for particles in (1, samples):
+            elbo = Trace_ELBO(num_particles=particles, vectorize_particles=True)
+            refused = pattern and particles > 1  # of one particle Pyro makes no batch
+            with pytest.raises(ValueError, match=MIXED_UP) if refused else nullcontext():
+                ReferenceStep(case.model, case.guide, case.optimizer, elbo=elbo)
     for apart, one_by_one in zip(*found, strict=True):
         torch.testing.assert_close(apart, one_by_one)
 
