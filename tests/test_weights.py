@@ -71,6 +71,7 @@ METHODS: dict[str, Callable[[int], Inference]] = {
     "laplace, last layer": lambda N: Laplace(layers="last"),
     "sghmc": lambda N: SGHMC(lr=1e-3 * N, cycles=2, draws=3),
     "nuts": lambda N: NUTS(warmup=4, draws=4),
+    "nuts, collapsed": lambda N: NUTS(warmup=4, draws=4, collapsed=True),
 }
 
 

@@ -1,7 +1,9 @@
 """Callbacks measure, keep and stop; what they remember survives a resumption exactly."""
 
 import math
+import os
 import re
+import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -158,6 +160,26 @@ def test_early_stopping_resumes_exactly(tmp_path: Path) -> None:
     resumed.run()
     assert resumed.history.stopped == whole.history.stopped
     assert torch.equal(found(resumed), found(whole))
+
+
+class Impatient(Callback):
+    """Sends the second signal, which does not wait, while the callbacks are told of epoch 2."""
+
+    def on_epoch(self, view: View, row: Epoch) -> None:
+        if row.epoch == 2:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_second_signal_while_callbacks_are_told_keeps_what_was_before(tmp_path: Path) -> None:
+    """They would resume as if they had been told, and early stopping would count an epoch less."""
+    options: dict[str, Any] = {"epochs": 9, "folder": tmp_path, "checkpoint_seconds": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        training(callbacks=[Impatient(), *patient()], **options).run()
+    resumed = training(callbacks=patient(), **options)
+    assert resumed.resume()
+    resumed.run()
+    assert resumed.epoch == 3
 
 
 def test_early_stopping_says_epochs_where_few_are_recorded() -> None:
