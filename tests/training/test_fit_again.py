@@ -1,5 +1,7 @@
 """One model in several fits: each posterior stays what it was."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,7 @@ from torch import nn
 from pyrobbb import BayesianNetwork, MeanFieldNormal, Training, fit, likelihoods
 from pyrobbb.checkup import check
 from pyrobbb.data import from_arrays
-from pyrobbb.inference import MAP, Laplace
+from pyrobbb.inference import MAP, SGHMC, SWAG, Laplace
 from pyrobbb.posterior import Posterior
 from pyrobbb.priors import Learned, Normal
 
@@ -58,6 +60,31 @@ def test_the_same_guide_again_trains_on_and_leaves_the_first_posterior():
     assert torch.equal(values(first), before)
     assert not torch.equal(guide.loc, place)
     assert torch.equal(second.chains[0][1].loc, guide.loc)
+
+
+def test_swag_again_takes_its_snapshots_anew():
+    """As a guide that was never trained does from the same place."""
+    model, method = line(), SWAG(snapshots=3, rank=2, start=0.0)
+    guide = method.guide(model, None)
+    trained(model, guide, inference=method)
+    other_model = deepcopy(model)
+    other = method.guide(other_model, None)
+    other.loc.data.copy_(guide.loc)
+    trained(model, guide, inference=method)
+    trained(other_model, other, inference=method)
+    for one, two in zip(guide.buffers(), other.buffers(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_sampler_again_has_its_new_draws_alone():
+    model = BayesianNetwork(nn.Linear(1, 1), likelihood=likelihoods.Normal(scale=0.3))
+    method = SGHMC(cycles=1, draws=2, exploring=0.0)
+    guide = method.guide(model, None)
+    trained(model, guide, inference=method)
+    before = guide.stored.clone()
+    trained(model, guide, inference=method)
+    assert int(guide.kept) == 2
+    assert not bool((guide.stored == before).any())
 
 
 def test_another_guide_of_the_same_model_leaves_it_too():
