@@ -178,11 +178,7 @@ def _recording(elbo: Any, samples: int, vectorize: bool) -> Any:
     """
     if elbo is None or isinstance(elbo, type | partial):
         given = elbo.keywords if isinstance(elbo, partial) else {}
-        own = {
-            "num_particles": samples,
-            "vectorize_particles": vectorize and samples > 1,
-            "max_plate_nesting": 1,
-        }
+        own = {"num_particles": samples, "vectorize_particles": vectorize, "max_plate_nesting": 1}
         made = _kind(elbo)(**{**own, **given})
     else:
         made = copy(elbo)

@@ -20,6 +20,7 @@ from pyrobbb import Posterior, Training, likelihoods, priors
 from pyrobbb._support import checkpoint
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
+from pyrobbb.draws import stored_leaf
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.mean_field import MeanFieldNormal
 
@@ -366,6 +367,25 @@ def test_precision_follows_the_model() -> None:
     trace = traced(model, normal(12, 3, dtype=torch.float64), classes().train.y)
     for name in (*model.sites, "y"):
         assert trace.nodes[name]["log_prob_sum"].dtype == torch.float64
+
+
+@pytest.mark.parametrize(("seen", "then"), [(torch.float32, torch.float64), (torch.int64, torch.int64)])
+def test_new_rows_of_a_fitted_model_follow_its_precision(seen: torch.dtype, then: torch.dtype) -> None:
+    model = BayesianNetwork(network(), PRIOR, GAUSS, N=4)
+    model.input_dtype = seen
+    assert model.double().input_dtype == then
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_pyro_sees_every_parameter_of_a_prior(plain: bool) -> None:
+    """Its own SVI would leave the others as they are; also of a prior that lies within a plain one."""
+    learned = priors.Learned(priors.Normal(), by="gradient")
+    model = BayesianNetwork(network(), priors.PerParameter(default=learned) if plain else learned, GAUSS, N=4)
+    with isolated(0):
+        nodes = poutine.trace(model).get_trace(normal(4, 3), normal(4, 3)).nodes
+    seen = {id(stored_leaf(site["value"])) for site in nodes.values() if site["type"] == "param"}
+    assert model.prior_parameters
+    assert seen >= {id(parameter) for parameter in model.prior_parameters}
 
 
 def test_copies_and_pickles() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyro
@@ -483,6 +484,18 @@ def test_every_linear_elbo_has_the_papers_gradient(kind: Any, vectorize: bool) -
     seen, exact = steps_each_way(0.7, **given)
     assert len(seen) == 2 * 3 * 2
     torch.testing.assert_close(seen.mean(0), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_particles_of_a_partial_are_one_batch_if_that_is_asked_for() -> None:
+    model, guide, x, y = conjugate()
+    guide(x, y)
+    calls: list[Any] = []
+    model.register_forward_pre_hook(lambda module, given: calls.append(given))
+    elbo = partial(Trace_ELBO, num_particles=3)
+    with isolated(0):
+        descent = torch.optim.SGD(guide.parameters(), lr=0.1)
+        ReferenceStep(model, guide, descent, vectorize=True, elbo=elbo)(x, y, 1.0, 0.5)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("vectorize", [False, True])

@@ -110,6 +110,13 @@ def test_counts_follow_the_weights_by_largest_remainders():
     assert len(posterior.predict(data.train.x, draws=5).means) == 10
 
 
+def test_some_chains_of_a_mixture_keep_their_proportions(ensemble):
+    weighted = Posterior(ensemble[0].chains, chain_weights=(0.32, 0.5, 0.18))
+    assert weighted.shares(10, [0, 1, 2]) == {0: 10, 1: 15, 2: 5}  # 9.6, 15 and 5.4
+    assert weighted.shares(10, [0, 2]) == {0: 13, 2: 7}  # 12.8 and 7.2
+    assert weighted.main_chain == 1
+
+
 def test_points_without_priors_are_averaged_by_their_weights_too():
     make = lambda: BayesianNetwork(nn.Linear(3, 3), priors.Deterministic(), likelihoods.Categorical())  # noqa: E731
     data = classes()
