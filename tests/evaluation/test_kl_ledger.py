@@ -20,9 +20,10 @@ from engine_fakes import classes, classifier, network, nothing_changes
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
-from pyrobbb.draws import has_density
+from pyrobbb.draws import NoWeights, has_density
 from pyrobbb.evaluation.code_length import code_length
 from pyrobbb.evaluation.kl_ledger import JOINT, kl_ledger
+from pyrobbb.inference.empirical import EmpiricalGuide
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.posterior import Posterior
 from pyrobbb.svi import terms_of
@@ -153,6 +154,16 @@ def test_a_guide_that_is_partly_a_point_has_no_finite_kl(guide, dense):
     posterior = made(guide)
     assert has_density(posterior.chains[0]) == dense
     assert (kl_ledger(posterior, draws=2) is not None) == dense
+
+
+def test_neither_a_set_of_draws_nor_no_weights_have_a_density():
+    model, _ = classifier(classes())
+    guide = EmpiricalGuide(model, 50)
+    for value in range(50):
+        guide.keep(torch.full_like(guide.loc, value))
+    assert not has_density((model, guide))
+    plain = BayesianNetwork(network(), priors.Deterministic(), likelihoods.Categorical(), 12)
+    assert not has_density((plain, NoWeights()))
 
 
 def test_a_point_estimate_has_none_and_nothing_is_left_behind():

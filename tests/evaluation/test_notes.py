@@ -113,11 +113,16 @@ def exact(data: Dataset, *, wider: float = 1.0, shift: float = 0.0) -> Posterior
 
 
 class Conditional(PyroModule):
-    """Normal given another weight, and not by itself."""
+    """Normal given another weight, in its mean or its width, and not by itself."""
+
+    def __init__(self, of: str) -> None:
+        super().__init__()
+        self.of, self.own = of, nn.Parameter(torch.zeros(1))
 
     def forward(self, *args: object, **kwargs: object) -> dict[str, torch.Tensor]:
         w = pyro.sample("weight", dist.Normal(torch.zeros(1, D), 1.0).to_event(2))
-        return {"weight": w, "bias": pyro.sample("bias", dist.Normal(w[:, 0], 0.1).to_event(1))}
+        parts = (w[:, 0], 0.1) if self.of == "mean" else (self.own, w[:, 0].exp())
+        return {"weight": w, "bias": pyro.sample("bias", dist.Normal(*parts).to_event(1))}
 
 
 class WithNoise(PyroModule):
@@ -135,10 +140,11 @@ class WithNoise(PyroModule):
         }
 
 
-def test_a_guide_of_dependent_normals_has_no_k_hat() -> None:
+@pytest.mark.parametrize("of", ["mean", "width"])
+def test_a_guide_of_dependent_normals_has_no_k_hat(of: str) -> None:
     data = orthogonal()
     model = BayesianNetwork(nn.Linear(D, 1), priors.Normal(), likelihoods.Normal(NOISE), N)
-    assert last_layer_k_hat(Posterior([(model, Conditional())]), data.train) is None
+    assert last_layer_k_hat(Posterior([(model, Conditional(of))]), data.train, draws=100) is None
 
 
 def test_a_point_has_no_k_hat() -> None:
@@ -158,6 +164,15 @@ def test_only_what_the_ratios_are_of_has_a_k_hat(monkeypatch: pytest.MonkeyPatch
         assert (last_layer_k_hat(posterior, data.train, **few) is not None) is computed
     with_noise = Posterior([(noisy(), WithNoise())])
     assert last_layer_k_hat(with_noise, Split(normal(9, 1), normal(9, 1)), **few) is None
+
+
+def test_the_ratios_of_the_exact_posterior_are_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, seen = orthogonal(), []
+    monkeypatch.setattr(importance, "_k_hat", lambda ratios: seen.append(ratios))
+    last_layer_k_hat(exact(data), data.train, draws=100)
+    x, y = data.train.x.double(), data.train.y[:, 0].double()
+    of_y = torch.distributions.MultivariateNormal(torch.zeros_like(y), x @ x.T + NOISE**2 * torch.eye(N))
+    torch.testing.assert_close(seen[0], of_y.log_prob(y).expand(100), rtol=1e-4, atol=0)
 
 
 def test_the_exact_posterior_has_constant_ratios_and_a_narrow_one_a_heavy_tail() -> None:

@@ -114,6 +114,24 @@ def test_the_history_names_each_epochs_own_learning_rate() -> None:
     assert rates == pytest.approx([0.01, 0.0075, 0.0025])
 
 
+def test_each_epoch_has_an_order_of_its_own() -> None:
+    run, orders = training(), []
+    begin = run.begin_epoch
+
+    def watched() -> tuple[Tensor, ...]:
+        orders.append(begin())
+        return orders[-1]
+
+    run.begin_epoch = watched  # type: ignore[method-assign]
+    run.run()
+    shuffles = torch.Generator().manual_seed(7)
+    assert len(orders) == EPOCHS
+    for rows in orders:
+        expected = torch.randperm(N, generator=shuffles).split(B)
+        assert all(map(torch.equal, rows, expected))
+        assert [len(part) for part in rows] == [6, 6, 6, 2]
+
+
 def test_kl_shares_reach_the_steps() -> None:
     """With a KL share of zero on all steps, rho is free to grow; with the whole KL, it must."""
 
