@@ -54,7 +54,7 @@ def warn_of_noise(model: BayesianNetwork, guide: nn.Module, train: Any, instead:
     asked = _squares_in_noises(prediction, y)
     width = noise.shape[-1] if noise.dim() > 1 else 1
     noise, apart, asked = (  # of each row and output, a mean over the grid, whose values share the noise
-        part.double().reshape(len(part), -1, width).mean(1) for part in (noise, apart, asked)
+        part.reshape(len(part), -1, width).mean(1) for part in (noise, apart, asked)
     )
     shares = rows.counts.double() / rows.counts.double().sum()
     scales, residuals = (torch.einsum("n,nk->k", shares, part).sqrt() for part in (noise, apart))
