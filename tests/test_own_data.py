@@ -9,6 +9,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from engine_fakes import normal
 from pyrobbb import BayesianNetwork, Posterior, fit, likelihoods, priors
@@ -303,3 +304,18 @@ def test_inputs_on_another_scale_than_the_training_rows_are_told(tmp_path: Path,
         caplog.clear()
         each.predict((255 * x).byte())
         assert not caplog.records  # it is said once
+
+
+class OneHot(nn.Linear):
+    """Takes whole numbers, which no layer of it tells."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(nn.functional.one_hot(x[:, 0], 4).float())
+
+
+def test_new_rows_are_whole_numbers_where_the_training_rows_were() -> None:
+    x = torch.arange(12)[:, None] % 4
+    model = BayesianNetwork(OneHot(4, 1), likelihood=likelihoods.Normal(0.3))
+    posterior = fit(model, MeanFieldNormal, TensorDataset(x, normal(12, 1)), epochs=1, progress=None)
+    for same in (x.numpy(), x.tolist()):
+        assert torch.equal(posterior.predict(same, draws=2).means, posterior.predict(x, draws=2).means)

@@ -163,7 +163,12 @@ def test_buffers_that_training_changes_stay():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"), [({"batch_size": 25}, "batch_size 25"), ({"chain": -1}, "chain must be")]
+    ("wrong", "message"),
+    [
+        ({"batch_size": 25}, "batch_size 25"),
+        ({"chain": -1}, "chain must be"),
+        ({"rates": {"absent": 2.0}}, "rates"),  # of which the model is asked
+    ],
 )
 def test_a_refused_fit_leaves_n_as_it_was(wrong, message):
     model = BayesianNetwork(nn.Linear(1, 1), likelihood=likelihoods.Normal(scale=0.3))
