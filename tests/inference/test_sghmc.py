@@ -69,6 +69,8 @@ def test_a_sampler_s_posterior_is_its_chain():
         for i in range(10):
             guide.keep(torch.full((D,), start + i))
         guides.append(guide)
+        mean, sd = (part["weight"][0].tolist() for part in guide.loc_and_scale())
+        assert (mean, sd) == ([start + 4.5] * D, pytest.approx([np.std(np.arange(10), ddof=1)] * D))
     posterior = Posterior([(model, guide) for guide in guides])
     assert sorted(posterior.draw(10)["weight"][:, 0, 0].tolist()) == list(range(10))
     few = sorted(posterior.draw(4)["weight"][:, 0, 0].tolist())
