@@ -77,10 +77,14 @@ def test_the_choices_of_fit_table_are_made_with_the_weights():
     weights = np.repeat([1.0, 1e-6], 40)
     fitted = clone(CLASSIFIER).set_params(prior=None, epochs=60, random_state=1).fit(x, y, weights)
     assert fitted.score(X, LABELS) > 0.9
-    spread, noise = np.random.default_rng(1).standard_normal((2, 300))
-    noisy = spread + np.exp(spread - 1) * noise
-    fitted = clone(REGRESSOR).set_params(noise=None, epochs=60, random_state=1).fit(spread[:, None], noisy)
+
+
+def test_a_regressor_has_the_noise_and_the_networks_that_are_named():
+    fitted = clone(REGRESSOR).set_params(noise=["heteroscedastic"], hidden=[(), (3,)], epochs=1).fit(X, Y)
     assert isinstance(fitted.posterior_.model.likelihood.likelihood, HeteroscedasticNormal)
+    assert len(fitted.posterior_.model.network) in (1, 3)
+    with pytest.raises(ValueError, match=r"hidden\[0\] must be a list of whole numbers, got '50'"):
+        clone(REGRESSOR).set_params(hidden=["50"]).fit(X, Y)
 
 
 def test_text_and_missing_values():

@@ -271,5 +271,5 @@ def test_a_table_is_fitted_on_one_thread_of_torchs_in_turn(monkeypatch: pytest.M
 
     monkeypatch.setattr(torch, "set_num_threads", noted)
     table = from_table({"x": [0.0, 1.0, 2.0], "y": [0.0, 2.5, 4.0]}, target="y")
-    fit_table(table, noise="learned", epochs=1, fast="off", progress=None)
+    fit_table(table, noise="learned", hidden=(50,), epochs=1, fast="off", progress=None)
     assert seen == [True, True]  # else another thread could put back a number that is not the user's
