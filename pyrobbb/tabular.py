@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
-from math import ceil
+from math import ceil, isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -41,6 +41,7 @@ from pyrobbb.posterior import Posterior
 from pyrobbb.priors import FanInNormal, PerParameter, Prior
 from pyrobbb.training.callbacks import Callback
 from pyrobbb.training.history import final_mean
+from pyrobbb.training.inputs import training_rows
 from pyrobbb.training.progress import Guarded
 from pyrobbb.training.trainer import fit
 
@@ -275,8 +276,9 @@ def _chosen(
 ) -> tuple[TableModel, Posterior]:
     """The model under which held-out rows are likeliest, with the noise of the lowest free energy, fitted."""
     model, posterior, callbacks = several[0], None, options.get("callbacks", ())
-    part, held = data, data.validation
+    part = data
     if len(several) > 1:
+        _, held = training_rows(data, options.get("validation"))
         if held is None:
             part, held = _held_back(data, seed)
         tried = {f"held-out/{each.name}": each for each in several}
@@ -324,7 +326,7 @@ def _best(
         model, inside = replace(model, spec=data.spec), None if folder is None else folder / name
         posterior = _fit(model, data, prior, seed, folder=inside, **options | {"callbacks": callbacks})
         found.append((loss(posterior), name, posterior, callbacks))
-    _, name, posterior, callbacks = min(found, key=lambda one: one[0])
+    _, name, posterior, callbacks = min(found, key=lambda one: (isnan(one[0]), one[0]))
     show.log(f"kept: {name}")
     return name, posterior, callbacks
 

@@ -669,8 +669,17 @@ def test_rows_for_validation_choose_among_networks_and_gains(monkeypatch):
     for one in ((4,), [(4,)]):
         fit_table(data, hidden=one, prior=Normal(), epochs=1, progress=None)
     assert asked == []
+    fit_table(from_table(table), hidden=(4,), epochs=1, validation=data.validation, progress=None)
+    assert asked == [(3, 300, 100)] * 2  # rows given to the fit decide as well
     with pytest.raises(ValueError, match=r"hidden\[1\] must be a list of whole numbers, got 4"):
         fit_table(data, hidden=[(4,), 4])
+
+
+@pytest.mark.parametrize(("first", "second", "layers"), [(math.nan, math.inf, 1), (2.0, math.nan, 3)])
+def test_a_held_out_loss_of_nan_is_never_the_lowest(first, second, layers, monkeypatch):
+    held_losses(monkeypatch, {3: first, 1: second})
+    posterior = fit_table(from_table(HOUSES), noise="learned", epochs=1, progress=None)
+    assert len(posterior.model.network) == layers
 
 
 def test_callbacks_hold_what_the_chosen_fit_left_them(monkeypatch, tmp_path):
