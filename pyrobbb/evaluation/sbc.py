@@ -55,7 +55,8 @@ class Calibration:
 
         With k of S draws below it, a truth's place in an exact q is anywhere from k / (S + 1) to
         (k + 1) / (S + 1). The part of this between 1/4 and 3/4 counts, so that 0.5 is right for any S.
-        NaN of a single draw, such as a point: it would be 0.5 whatever the truth is.
+        NaN of a single draw, such as a point: it would be 0.5 whatever the truth is. Values that are the same
+        in all draws and in truth are left out; NaN if all are.
         """
         if self.draws == 1 or not len(self._moved):
             return float("nan")
@@ -72,7 +73,7 @@ class Calibration:
         error = 0.5 / len(self.p) ** 0.5
         width = (
             "the posterior is a single point, which has no width"
-            if self.draws == 1
+            if np.isnan(self.covered)
             else f"{100 * self.covered:.0f} % of true function values lie in the central half of the "
             f"posterior, 50 ± {100 * error:.0f} % where its width is right"
         )

@@ -47,7 +47,9 @@ def test_a_function_that_is_known_exactly_is_not_called_biased() -> None:
     found = simulation_based_calibration(model(), data, from_the_prior, repeats=6, points=9, draws=50)
     assert (found.p[:, 4] == 0.5).all()
     assert np.isfinite(found.asymmetry)
-    assert Calibration(np.full((6, 1, 1), 0.5), 50).asymmetry == 1.0
+    known = Calibration(np.full((6, 1, 1), 0.5), 50)
+    assert known.asymmetry == 1.0
+    assert "a single point, which has no width" in str(known)  # not "nan %"
     uniform = np.linspace(0, 1, 51)[:, None]
     beside = np.stack([uniform, np.full_like(uniform, 0.5)], axis=1)  # which lies within any interval
     assert Calibration(beside, 50).covered == pytest.approx(0.5, abs=1e-12)
