@@ -78,12 +78,13 @@ def fit_table(
 
     The defaults were searched on validation rows of four tables of scikit-learn and four of UCI; the search
     saw some test scores as well (`experiments.studies.own_tables`). Three choices are made for each table.
-    Which network, and how wide the prior of a classifier's hidden layers is, by the log-likelihood of its
-    validation rows, or of a fifth of the training rows, after which the chosen model is fitted to all of
-    them. (There the bound misleads: under a mean field it prefers narrow priors and few weights.) Then which
-    noise, by the free energy, which bounds -log P(D); a method without a bound, such as `Laplace`, chooses
-    the noise with the network. Each choice costs one fit for each candidate, and by default a regression
-    takes five fits, of which the first two have the first noise.
+    The network, and how wide the prior of a classifier's hidden layers is, are those under which its
+    validation rows are likeliest; if it has none, a fifth of the training rows is held back for this, and the
+    chosen model is fitted to all of them. (The bound would mislead: under a mean field it prefers narrow
+    priors and few weights.) The noise is then that of the lowest free energy, which bounds -log P(D); a
+    method without a bound, such as `Laplace`, chooses it with the network. Each candidate costs one fit: by
+    default a regression takes five, of two networks with the first noise and of three noises with the better
+    network.
 
     >>> data = from_table("houses.csv", target="price", test=0.1)  # doctest: +SKIP
     >>> prediction = fit_table(data).predict(new_rows)  # doctest: +SKIP
@@ -174,7 +175,7 @@ def _networks(hidden: Any, task: str) -> tuple[tuple[int, ...], ...]:
     """The units of each hidden layer of each network: `hidden` is a list of them, or of such lists."""
     if hidden is None:
         return NETWORKS if task == "regression" else NETWORKS[:1]
-    if isinstance(hidden, Sequence) and any(isinstance(each, Sequence) for each in hidden):
+    if isinstance(hidden, Sequence) and any(isinstance(each, list | tuple) for each in hidden):
         return tuple(checks.counts(f"hidden[{i}]", each) for i, each in enumerate(hidden))
     return (checks.counts("hidden", hidden),)
 
@@ -327,7 +328,7 @@ def _best(
         posterior = _fit(model, data, prior, seed, folder=inside, **options | {"callbacks": callbacks})
         found.append((loss(posterior), name, posterior, callbacks))
     _, name, posterior, callbacks = min(found, key=lambda one: (isnan(one[0]), one[0]))
-    show.log(f"kept: {name}")
+    show.log(f"kept: {name}" + ", now fitted to all rows" * (data.spec.N < several[name].spec.N))
     return name, posterior, callbacks
 
 
@@ -351,8 +352,8 @@ def _warn_of_little(posterior: Posterior, data: TableData) -> None:
     if said < LITTLE:
         logger.warning(
             "the fit says hardly more of %s than a constant: with the inputs of other rows instead, the "
-            "log-likelihood of a training row changes by %+.2g nats; if the inputs do matter, more epochs, a "
-            "smaller network, hidden=(10,), or inference=Laplace() may find how",
+            "log-likelihood of a training row changes by %+.2g nats; if the inputs do matter, more epochs, "
+            "another network, such as hidden=(10,), or inference=Laplace() may find how",
             ", ".join(data.columns.targets), -said,
         )  # fmt: skip
 

@@ -583,6 +583,7 @@ def test_a_fit_that_says_hardly_more_than_a_constant_is_told(slope, little, capl
     options = {"epochs": 150, "batch_size": 2000, "optim": partial(torch.optim.Adam, lr=0.05)}
     fit_table(data, noise="learned", hidden=(), samples=1, progress=None, **options)
     assert ("says hardly more of y than a constant" in caplog.text) is little
+    assert ("another network, such as hidden=(10,)" in caplog.text) is little  # than the linear one
 
 
 @pytest.mark.parametrize("counted", ["constant", "sloping"])
@@ -649,7 +650,7 @@ def test_of_several_networks_the_one_that_held_rows_are_likelier_under_is_fitted
     names = {"hidden": "held-out/hidden-50-learned", "linear": "held-out/linear-learned"}
     assert told[:3] == [
         *(f"fit {i} of 2: {n}" for i, n in enumerate(names.values(), 1)),
-        f"kept: {names[better]}",
+        f"kept: {names[better]}, now fitted to all rows",
     ]
     assert told[3:6] == [f"fit {i} of 3: {noise}" for i, noise in enumerate(noises, 1)]
     rows = {"size": [100.0], "town": ["Bonn"]}
@@ -673,6 +674,8 @@ def test_rows_for_validation_choose_among_networks_and_gains(monkeypatch):
     assert asked == [(3, 300, 100)] * 2  # rows given to the fit decide as well
     with pytest.raises(ValueError, match=r"hidden\[1\] must be a list of whole numbers, got 4"):
         fit_table(data, hidden=[(4,), 4])
+    with pytest.raises(ValueError, match=r"hidden must be a list of whole numbers, got '50'"):
+        fit_table(data, hidden="50")
 
 
 @pytest.mark.parametrize(("first", "second", "layers"), [(math.nan, math.inf, 1), (2.0, math.nan, 3)])
