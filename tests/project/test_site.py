@@ -84,7 +84,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         and n["of_rent"] < 0.5  # 0.33, sd 0.03
         and 9 < n["low"] < n["high"] < 13  # 10.2, sd 0.1, and 11.2, sd 0.2
         and n["ends"][1] - n["ends"][0] < 200  # 93, sd 7; under normal noise 450
-        and n["energies"][10,] < n["energies"][50,] - 0.5  # 1.2 lower, sd 0.03
+        and 54 < n["reach"][1] - n["reach"][0] < 80  # 67, sd 2.4 over five; of 50 units 75, sd 2.7
         and abs(n["small"] - 220) < 60  # 9 off, sd 7
         and abs(n["large"] - 460) < 60  # -7 off, sd 9
     ),
