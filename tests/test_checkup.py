@@ -197,9 +197,9 @@ def cycle(draws: int, apart: float, width: float = 1.0) -> Posterior:
 @pytest.mark.parametrize(
     ("draws", "apart", "width", "passed", "words"),
     [
-        (60, 0.0, 1.0, True, "nine of ten inputs"),
-        (60, 0.5, 1.0, False, "they have not mixed"),  # R-hat is 1.36
-        (30, 0.5, 1.0, True, "nine of ten inputs"),  # so few may be this far apart by chance
+        (120, 0.0, 1.0, True, "nine of ten inputs"),
+        (120, 0.5, 1.0, False, "they have not mixed"),  # R-hat is 1.36
+        (60, 0.5, 1.0, True, "nine of ten inputs"),  # so few may be this far apart by chance
         (30, 2.0, 1.0, False, "they have not mixed"),
         (60, 1.0, 0.0, False, "they have not mixed"),  # stuck, which is not what points are
         (19, 0.0, 1.0, None, "a sampler's chain of 19 draws is too short"),

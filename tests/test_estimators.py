@@ -83,7 +83,7 @@ def test_a_regressor_has_the_noise_and_the_networks_that_are_named():
     fitted = clone(REGRESSOR).set_params(noise=["heteroscedastic"], hidden=[(), (3,)], epochs=1).fit(X, Y)
     assert isinstance(fitted.posterior_.model.likelihood.likelihood, HeteroscedasticNormal)
     assert len(fitted.posterior_.model.network) in (1, 3)
-    with pytest.raises(ValueError, match=r"hidden\[0\] must be a list of whole numbers, got '50'"):
+    with pytest.raises(ValueError, match=r"hidden\[0\] must be a whole number of at least 1, got '50'"):
         clone(REGRESSOR).set_params(hidden=["50"]).fit(X, Y)
 
 
