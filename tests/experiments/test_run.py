@@ -59,7 +59,7 @@ def config(*overrides):
 ELSEWHERE = {
     "convnet": "test_models",
     "trained": "_runner/test_trained_network",
-    **dict.fromkeys(("on_disk", "table", "uci"), "tests/data and test_tabular"),
+    **dict.fromkeys(("on_disk", "table", "uci"), "tests/data and tests/tabular"),
     **dict.fromkeys(("bernoulli", "poisson", "negative_binomial"), "test_contracts and test_likelihoods"),
     **{name: "make mnist" for group, name in COMPONENTS if group == "data" and "mnist" in name},
 }

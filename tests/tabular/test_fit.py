@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from engine_fakes import nothing_changes
-from pyrobbb import BayesianNetwork, Posterior, likelihoods, tabular
+from pyrobbb import BayesianNetwork, Posterior, likelihoods
 from pyrobbb._support.checkpoint import CheckpointError
 from pyrobbb.compression.pruning import prune
 from pyrobbb.data import Table, from_arrays, from_table
@@ -25,7 +25,7 @@ from pyrobbb.likelihoods import Rescaled
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.models.mlp import mlp
 from pyrobbb.priors import Deterministic, Normal
-from pyrobbb.tabular import fit_table, load_table, table_likelihood, table_prior
+from pyrobbb.tabular import choice, fit, fit_table, load_table, table_likelihood, table_prior
 from pyrobbb.training.callbacks import BestCheckpoint, Callback
 from pyrobbb.training.progress import Printed
 
@@ -259,7 +259,7 @@ def test_held_rows_choose_a_model_as_often_as_they_count():
     data = from_table(HOUSES | {"seen": counts}, target="price", weights="seen", validation=range(100))
     posterior, held, counts = fit_table(data, noise="learned", epochs=1), data.validation, counts[:100]
     repeated = Split(held.x.repeat_interleave(counts, 0), held.y.repeat_interleave(counts, 0))
-    assert tabular._loss(posterior, held) == pytest.approx(tabular._loss(posterior, repeated), rel=1e-5)
+    assert choice._loss(posterior, held) == pytest.approx(choice._loss(posterior, repeated), rel=1e-5)
 
 
 def test_rows_that_count_nothing_are_left_out_of_everything():
@@ -404,7 +404,7 @@ def test_a_classifier_chooses_its_prior_on_rows_that_it_does_not_train_on(tmp_pa
     x = random.standard_normal((200, 2))
     table = {"a": x[:, 0], "b": x[:, 1], "label": np.where(x[:, 0] * x[:, 1] > 0, "same", "other")}
     for gains, held in (((1e-3, 4.0), 0.2), ((4.0, 1e-3), 0.0)):
-        monkeypatch.setattr(tabular, "GAINS", gains)
+        monkeypatch.setattr(fit, "GAINS", gains)
         data = from_table(table, validation=held)
         # by 0.25 nats a row over 8 seeds, sd 0.03, in both
         posterior = fit_table(data, epochs=20, folder=tmp_path / f"{held}")
@@ -594,13 +594,13 @@ def test_what_a_fit_says_is_of_rows_as_often_as_they_count(counted, caplog):
     weights = sloping if counted == "sloping" else 1 - sloping
     table = {"x": x, "y": y, "w": 1e-6 + weights}
     data = from_table(table, target="y", weights="w", task="regression")
-    tabular._warn_of_little(line(1.0), data)
+    fit._warn_of_little(line(1.0), data)
     assert ("says hardly more of y than a constant" in caplog.text) is (counted == "constant")
 
 
 def test_a_fit_that_other_inputs_would_better_is_told_to_go_on(caplog):
     x = torch.tensor([-1.0, 1.0]).repeat(50)
-    tabular._warn_of_little(line(-1.0), from_table({"x": x, "y": x}, target="y", task="regression"))
+    fit._warn_of_little(line(-1.0), from_table({"x": x, "y": x}, target="y", task="regression"))
     assert re.search(
         r"a training row changes by \+\d.* nats; if the inputs do matter, more epochs", caplog.text
     )
@@ -608,7 +608,7 @@ def test_a_fit_that_other_inputs_would_better_is_told_to_go_on(caplog):
 
 def test_the_inputs_of_other_rows_are_never_a_row_s_own(caplog):
     table = {"x": [-1.0, 1.0], "y": [-1.0, 1.0]}
-    tabular._warn_of_little(line(1.0), from_table(table, target="y", task="regression"))
+    fit._warn_of_little(line(1.0), from_table(table, target="y", task="regression"))
     assert not caplog.records
 
 
@@ -629,7 +629,7 @@ def held_losses(monkeypatch, losses):
         asked.append((len(posterior.model.network), posterior.model.N, len(held)))
         return losses[len(posterior.model.network)]
 
-    monkeypatch.setattr(tabular, "_loss", loss)
+    monkeypatch.setattr(choice, "_loss", loss)
     return asked
 
 
