@@ -98,7 +98,8 @@ def test_text_and_missing_values():
 
 
 def test_masked_numbers_are_missing_and_masked_targets_and_weights_are_refused():
-    masked = np.ma.masked_less(np.where(X < 1, X, -9999), -99)
+    lacking = np.arange(80).reshape(40, 2) % 3 == 0  # in both columns
+    masked = np.ma.array(np.where(lacking, -9999, X), mask=lacking)
     missing = masked.filled(np.nan)
     fitted = clone(REGRESSOR).fit(masked, Y)
     assert fitted.columns_ == clone(REGRESSOR).fit(missing, Y).columns_
