@@ -102,7 +102,7 @@ def test_of_several_noises_the_one_with_the_lowest_free_energy_is_kept(better, t
     data = from_table({"x": x, "y": y})
     other = "mixture" if better == "learned" else "learned"
     said = StringIO()
-    noises = {"noise": [other, better], "progress": Printed(said)}
+    noises = {"hidden": (50,), "noise": [other, better], "progress": Printed(said)}
     posterior = fit_table(data, epochs=200, folder=tmp_path, **noises)
     lines = said.getvalue().splitlines()
     assert {f"fit 1 of 2: {other}", f"fit 2 of 2: {better}", f"kept: {better}"} < {*lines}
