@@ -29,8 +29,8 @@ __all__ = ["Finding", "check", "notes", "recorded", "verdict"]
 # The limits here and in the files of the checks lie between what sound fits of small networks show and what
 # planted faults do (`benchmarks.planted`)
 R_HAT = 1.5  # between restarts, at nine of ten inputs
-SAMPLED = 1.1  # the same of a sampler's chains, which are all to have one distribution,
-MANY_DRAWS = 100  # from so many draws of each on: of fewer, sound but dependent ones exceed it
+SAMPLED = 1.1  # the same of a sampler's chains, which should all have one distribution
+MANY_DRAWS = 100  # of each, from which on that limit holds: of fewer, sound but dependent ones exceed it
 POINTS = 100  # inputs to compare restarts at
 LEAST_DRAWS = 20  # whose quantiles tell how often a new value lies between them
 UNUSED = 1e-3  # of the largest chain's weight, at most: of such a chain little is predicted

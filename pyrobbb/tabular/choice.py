@@ -111,18 +111,18 @@ def _free_energy(posterior: Posterior) -> float:
 
 def _fit(model: TableModel, data: TableData, prior: Prior | None, seed: int, **options: Any) -> Posterior:
     batch_size = min(options.pop("batch_size", None) or max(64, data.spec.N // 100), data.spec.N)
-    chosen: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "epochs": ceil(STEPS / ceil(data.spec.N / batch_size)),
         "optim": partial(torch.optim.Adam, lr=0.01),
     } | options
     guide = None
-    if isinstance(chosen.get("inference") or SVI(), SVI):
+    if isinstance(settings.get("inference") or SVI(), SVI):
         guide = model.guide
-        chosen.setdefault("samples", 8)
-    if "schedule" not in chosen:
-        chosen["schedule"] = partial(CosineAnnealingLR, T_max=chosen["epochs"])
-    small = batch_size * max(model.hidden, default=1) * chosen.get("samples", 1) <= SMALL
+        settings.setdefault("samples", 8)
+    if "schedule" not in settings:
+        settings["schedule"] = partial(CosineAnnealingLR, T_max=settings["epochs"])
+    small = batch_size * max(model.hidden, default=1) * settings.get("samples", 1) <= SMALL
     # torch's threads wait for each other, most of all where other programs run; isolated, as their number
     # belongs to the whole process
     with isolated(), threads(1) if small and data.train.x.device.type == "cpu" else nullcontext():
-        return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **chosen)
+        return fit(lambda: model.made(prior), guide, data, batch_size=batch_size, seed=seed, **settings)

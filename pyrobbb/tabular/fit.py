@@ -23,6 +23,7 @@ from pyrobbb.tabular.choice import DRAWS, chosen
 from pyrobbb.tabular.model import NOISES, TableModel
 
 logger = logging.getLogger(__name__)
+
 FILE = "table.json"
 USUAL = ("learned", "heteroscedastic", "mixture")  # of these the best one, if nothing is said
 NETWORKS = ((50,), ())  # units of hidden layers; of values a linear model is better where rows are few
@@ -197,7 +198,7 @@ def _networks(hidden: Any, task: str) -> tuple[tuple[int, ...], ...]:
 
 def _gains(task: str, hidden: Sequence[int], prior: Prior | None) -> tuple[float, ...]:
     """Which gains of the hidden layers' prior to choose among: several for classes."""
-    return GAINS if task == "classification" and hidden and prior is None else (8.0,)
+    return GAINS if task == "classification" and hidden and prior is None else (TableModel.gain,)
 
 
 def _warn_of_little(posterior: Posterior, data: TableData) -> None:

@@ -45,7 +45,7 @@ class History:
 
     def __repr__(self) -> str:
         last = f", the last {self.rows[-1]}" if self.rows else ""
-        return f"{type(self).__name__} of {len(self.rows)} epochs{last}"
+        return f"{type(self).__name__} of {len(self.rows)} epoch{'s' * (len(self.rows) != 1)}{last}"
 
     @property
     def train_seconds(self) -> float:

@@ -42,7 +42,7 @@ def test_the_table_s_intervals_hold_the_price(caplog, capsys):
     low, high, size = names["low"][:, 0], names["high"][:, 0], torch.tensor([80.0, 150.0])
     truth = 100 + 4 * size
     assert bool(((low < truth) & (truth < high)).all())
-    widths = (high - low) / (2 * 1.96 * 30)  # 1.24 and 1.45 at 80 with two seeds
+    widths = (high - low) / (2 * 1.96 * 30)  # 1.08 and 1.08
     assert float(widths.min()) > 0.7
     assert float(widths.max()) < 2.2
     printed, shown = (numbers_in(text) for text in (capsys.readouterr().out, blocks("")[1]))

@@ -82,7 +82,7 @@ CLAIMS: dict[str, Callable[[dict], object]] = {
         n["error"] < 45  # 22, sd 3
         and n["weighted"].train.weights.sum() == 240
         and n["of_rent"] < 0.5  # 0.33, sd 0.03
-        and 9 < n["low"] < n["high"] < 13  # 10.2, sd 0.1, and 11.2, sd 0.2
+        and 9 < n["low"] < n["high"] < 13  # 10.27, sd 0.02, and 11.26, sd 0.03 over six
         and n["ends"][1] - n["ends"][0] < 200  # 93, sd 7; under normal noise 450
         and 54 < n["reach"][1] - n["reach"][0] < 80  # 67, sd 2.4 over five; of 50 units 75, sd 2.7
         and abs(n["small"] - 220) < 60  # 9 off, sd 7

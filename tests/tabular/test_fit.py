@@ -40,7 +40,7 @@ HOUSES = {"size": SIZE, "town": TOWN, "price": PRICE}
 @pytest.fixture(scope="module")
 def fitted():
     data = from_table(HOUSES, test=1 / 3)
-    return data, fit_table(data, noise="learned", epochs=250)
+    return data, fit_table(data, hidden=(50,), noise="learned", epochs=250)
 
 
 def test_a_line_with_noise_is_found_in_its_own_units(fitted):
