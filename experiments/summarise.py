@@ -206,7 +206,8 @@ def summarise(root: Path) -> str:
         words += (
             "\nthe same observations by PSIS-LOO (az.compare), elpd in nats; it takes the draws for those of "
             "the exact posterior, so for a mean field it leans towards the fit of the training rows, even "
-            f"where k is low; k_bad is the share with Pareto k > 0.7\n{tables[0].round(3).to_string()}"
+            "where k is low; k_bad is the share with Pareto k above its limit\n"
+            f"{tables[0].round(3).to_string()}"
         )
         if len(tables) > 1:
             words += f"\n({len(tables) - 1} more such sets of runs, of other observations, in compare.csv)"

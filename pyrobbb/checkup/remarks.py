@@ -8,6 +8,7 @@ from pyrobbb.data.dataset import Dataset, scattered
 from pyrobbb.draws import has_density
 from pyrobbb.evaluation.elbo_noise import gradient_signal
 from pyrobbb.evaluation.importance import last_layer_k_hat
+from pyrobbb.evaluation.leave_one_out import k_limit
 from pyrobbb.posterior import Posterior
 from pyrobbb.predictive import ClassPrediction
 
@@ -38,10 +39,15 @@ def notes(posterior: Posterior, data: Dataset, *, draws: int = 100, seed: int = 
         f"the signal-to-noise ratio of its gradient is {_short(signal)}, for one draw and {batch} rows "
         f"(0 at a minimum)"
     )
-    k_hat = last_layer_k_hat(posterior, data.train, draws=max(100, 4 * draws), seed=seed, chain=chain)
+    many = max(100, 4 * draws)
+    k_hat = last_layer_k_hat(posterior, data.train, draws=many, seed=seed, chain=chain)
     if k_hat is not None:
-        words = "near enough to be corrected by reweighting" if k_hat < 0.7 else "too far off for reweighting"
-        found.append(f"the last layer, given the others, is {words}: Pareto k-hat {k_hat:.2f}, limit 0.7")
+        limit = k_limit(many)
+        near = k_hat < limit
+        words = "near enough to be corrected by reweighting" if near else "too far off for reweighting"
+        found.append(
+            f"the last layer, given the others, is {words}: Pareto k-hat {k_hat:.2f}, limit {limit:.2f}"
+        )
     return found
 
 

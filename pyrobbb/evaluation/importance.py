@@ -4,8 +4,9 @@ r"""How near q is to the posterior in the network's last layer: the Pareto k-hat
     r_s = \frac{P(D \mid w_s) \, P(w_s)}{q(w_s)}, \qquad w_s \sim q
 
 in which only the last layer is drawn and all else stays at its mean (Yao et al. 2018, arXiv 1802.02538,
-section 3.1, for all variables; of thousands of weights together k-hat says nothing). Below 0.7, reweighted
-draws could correct q, in this layer; above, they could not.
+section 3.1, for all variables; of thousands of weights together k-hat says nothing). Below
+`leave_one_out.k_limit` (0.62 of 400 draws), reweighted draws could correct q, in this layer; above, they
+could not.
 """
 
 import torch

@@ -43,11 +43,20 @@ def psis(data: Any, **options: Any) -> Any:
         return arviz_io.import_arviz().loo(data, pointwise=True, **options)
 
 
+def k_limit(draws: int) -> float:
+    r"""The Pareto k above which that many draws are too few, :math:`\min(1 - 1 / \log_{10} S, 0.7)`.
+
+    Vehtari et al. 2024, arXiv 1507.02646, eq. 13.
+    """
+    return float(min(1 - 1 / np.log10(draws), 0.7))
+
+
 def numbers(left_out: Any) -> dict[str, float]:
-    """Of what `loo` found: `elpd`, its standard error `se`, `p`, and `k_bad`, the share with k > 0.7."""
+    """Of what `loo` found: `elpd`, its standard error `se`, `p`, `k_limit` and `k_bad`, the share above."""
     elpd, p = ("elpd_loo", "p_loo") if arviz_io.ARVIZ_GENERATION == 0 else ("elpd", "p")
     found = {"elpd": getattr(left_out, elpd), "se": left_out.se, "p": getattr(left_out, p)}
-    return {name: float(value) for name, value in found.items()} | {"k_bad": _k_bad(left_out)}
+    found |= {"k_limit": k_limit(left_out.n_samples), "k_bad": _k_bad(left_out)}
+    return {name: float(value) for name, value in found.items()}
 
 
 def compare(posteriors: Mapping[str, Any]) -> Any:
@@ -56,7 +65,7 @@ def compare(posteriors: Mapping[str, Any]) -> Any:
     A pandas table with one row for each of `posteriors` (ArviZ containers with `log_likelihood` and
     `observed_data` groups of the same rows): elpd and its se, p (effective parameters), elpd_diff and dse
     (difference from the best, with its standard error), weight (stacking), and k_bad, the share of data
-    whose Pareto k is above 0.7, for which the estimate cannot be trusted.
+    whose Pareto k is above `k_limit`, for which the estimate cannot be trusted.
 
     Raises:
         ValueError: There is none; one has no LOO (`has_loo`), such as a point estimate; two are of different
@@ -96,4 +105,4 @@ def _same_rows(one: Any, other: Any) -> bool:
 
 
 def _k_bad(left_out: Any) -> float:
-    return float((np.asarray(left_out.pareto_k) > 0.7).mean())
+    return float((np.asarray(left_out.pareto_k) > k_limit(left_out.n_samples)).mean())

@@ -25,7 +25,8 @@ READ = {
     ),
     "khat": (
         "Is leave-one-out to be trusted? (plot_khat)",
-        "A point for each training example; above 0.7 its leave-one-out estimate is not to be trusted.",
+        "A point for each training example; above the limit named below, its leave-one-out estimate is not "
+        "to be trusted.",
     ),
 }
 
@@ -96,9 +97,9 @@ def arviz(data: Any) -> Section | None:
             f"Leave-one-out (az.loo) of the {rows:,} training rows in the file: expected log density of all "
             f"of them {number(found['elpd'])} ± {number(found['se'], 2)} nats, {number(found['p'], 3)} "
             f"effective parameters, which are fewer than those of all training rows if there are more; "
-            f"{100 * found['k_bad']:.1f} % of these rows have k above 0.7. It takes the draws for those of "
-            "the exact posterior, so for a mean field it leans towards the fit of the training rows, even "
-            "where k is low."
+            f"{100 * found['k_bad']:.1f} % of these rows have k above {number(found['k_limit'], 2)}, the "
+            "limit for so many draws. It takes the draws for those of the exact posterior, so for a mean "
+            "field it leans towards the fit of the training rows, even where k is low."
         )
         if "row_weight" in data["constant_data"]:
             said += " Of rows that count several times it leaves out one copy, which flatters it, too."

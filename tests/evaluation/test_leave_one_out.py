@@ -41,7 +41,8 @@ def test_loo_says_what_arviz_says(name):
     found, own = numbers(loo(tree)), arviz_io.import_arviz().loo(tree, pointwise=True)
     elpd = own.elpd_loo if arviz_io.ARVIZ_GENERATION == 0 else own.elpd
     assert found["elpd"] == pytest.approx(float(elpd))
-    assert found["k_bad"] == pytest.approx(np.mean(np.asarray(own.pareto_k) > 0.7))
+    assert found["k_bad"] == pytest.approx(np.mean(np.asarray(own.pareto_k) > own.good_k))
+    assert found["k_limit"] == pytest.approx(own.good_k)
 
 
 @pytest.mark.parametrize(
