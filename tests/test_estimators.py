@@ -71,14 +71,6 @@ def test_a_row_weighs_as_if_it_were_there_so_often():
             found(X, y, 0 * weights)
 
 
-def test_the_choices_of_fit_table_are_made_with_the_weights():
-    """Labels that contradict the others: those of weight one in a million are not learned from."""
-    x, y = np.tile(X, (2, 1)), np.concatenate([LABELS, np.where(Y > 0, "down", "up")])
-    weights = np.repeat([1.0, 1e-6], 40)
-    fitted = clone(CLASSIFIER).set_params(prior=None, epochs=60, random_state=1).fit(x, y, weights)
-    assert fitted.score(X, LABELS) > 0.9
-
-
 def test_a_regressor_has_the_noise_and_the_networks_that_are_named():
     fitted = clone(REGRESSOR).set_params(noise=["heteroscedastic"], hidden=[(), (3,)], epochs=1).fit(X, Y)
     assert isinstance(fitted.posterior_.model.likelihood.likelihood, HeteroscedasticNormal)
