@@ -239,7 +239,7 @@ def as_column(name: str, values: Any) -> Column:
     if array.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got shape {array.shape}")
     if array.dtype.kind in "iuf":
-        column = array.astype(np.float64)
+        column = array.astype(np.float64, copy=False)  # nothing writes into a column
     elif array.dtype.kind in "bOUS":
         column = _from_objects(name, array.astype(object))
     else:
@@ -309,7 +309,9 @@ def by_place(frame: Frame) -> int:
 
 
 def take(frame: Frame, rows: npt.NDArray[Any]) -> Frame:
-    """The rows with these numbers, or those for which a mask is true."""
+    """The rows with these numbers, or those for which a mask is true; the frame itself if it is for all."""
+    if rows.dtype == bool and rows.all():
+        return frame
     return {name: column[rows] for name, column in frame.items()}
 
 
