@@ -42,7 +42,7 @@ def checked(folder: Path, trust: bool = False, sbc: int = 0) -> str:
     lines = [*map(str, findings), *(f"{'note':9} {note}" for note in beside), said]
     try:
         write_json(folder / "check.json", kept)
-    except OSError as error:  # a folder of somebody else's; what was found is told all the same
+    except OSError as error:  # a folder of somebody else's; what was found is printed all the same
         return "\n".join([*lines, f"note: {error}"])
     return "\n".join(filter(None, [*lines, report.renew(folder, trust=trust)]))
 

@@ -54,10 +54,10 @@ def execute(
 ) -> dict[str, Any]:
     """Fit what `config` describes, or resume it, and return the metrics (empty but in the first process).
 
-    What the user has `given` without effect is told.
+    A note names what the user has `given` without effect.
     """
     run = build(config)
-    analyse.sentence(config.get("published", ""))  # an error in it is told before the run
+    analyse.sentence(config.get("published", ""))  # an error in it is raised before the run
     point = isinstance(run.prior, Deterministic)
     idle = sorted(unused(config).intersection(given))
     if idle and ranks.is_main:

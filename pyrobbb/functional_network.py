@@ -46,7 +46,7 @@ class FunctionalNetwork(Named):
         self._attends = any(isinstance(module, nn.MultiheadAttention) for module in self.network.modules())
         self._padding = take_padding(self.network)  # which row of each embedding pads, by the weights' name
         # `_buffered`: the paths of the parameters, Bayesian or frozen, that are buffers now; the network may
-        # have others, such as running means, which are no weights
+        # have others, such as running means, which are not weights
         self.sites, hyper, self._buffered = make_room(self.network, prior, prior_modules)
         # a site and its number of dimensions: a value has those of the draws before them (`draws_of`)
         self._first = next(((name, self._buffer(name).dim()) for name in self.sites), ("", 0))

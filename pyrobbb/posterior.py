@@ -69,10 +69,10 @@ class Posterior:
         chain_weights: The weight of each chain in the mixture that predicts, such as `stacking_weights`
             gives; None weighs all alike. Each chain then gives draws in proportion to its weight.
         columns: How new rows become inputs, if they come by name: the `columns` of the data.
-        reach: The largest \|x\| of the training rows: far larger inputs are warned of; None: not known.
+        reach: The largest \|x\| of the training rows: far larger inputs cause a warning; None: not known.
 
     Raises:
-        ValueError: No chain, one that is no such pair, or `chain_weights` that do not fit them.
+        ValueError: There is no chain, one is not such a pair, or `chain_weights` do not fit them.
     """
 
     _told = False  # that inputs were on another scale

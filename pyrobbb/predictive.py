@@ -313,7 +313,7 @@ class ValuePrediction(Prediction):
         They are found in double precision: in single, a normal's is infinite at a level of 1e-8.
 
         Raises:
-            ValueError: `levels` is no list or an empty one, or a level lies outside [0, 1], or between 0 and
+            ValueError: `levels` is not a list or is empty, or a level lies outside [0, 1], or between 0 and
                 1e-12.
         """
         wanted = _checked(levels)

@@ -88,7 +88,7 @@ def weights_in_order(network: nn.Module, buffered: Container[str]) -> Iterator[t
     """Every weight of a network, by its path: Bayesian, frozen or a point estimate.
 
     `buffered` are the paths of those that `make_room` made buffers; buffers of the network's own, such as
-    positional encodings, are no weights.
+    positional encodings, are not weights.
     """
     for path, module in network.named_modules():
         for key, value in {**module._parameters, **module._buffers}.items():

@@ -214,7 +214,9 @@ PIECES: dict[str, Piece] = {
     "positive weights under our guide": Piece(prior=Positive(), refused=r"lives on .*AutoNormal"),
     "discrete weights under our guide": Piece(prior=Discrete(), refused=r"lives on .*guide of your own"),
     "discrete weights, at their mode": Piece(
-        partial(inference.MAP().guide, make=None), prior=Discrete(), refused=r"is no image of the real line"
+        partial(inference.MAP().guide, make=None),
+        prior=Discrete(),
+        refused=r"is not an image of the real line",
     ),
     "a prior without to_event": Piece(prior=Unshaped(), refused=r"event shape \(\), .*; end it with .expand"),
     # likelihoods

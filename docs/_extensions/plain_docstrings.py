@@ -1,4 +1,4 @@
-"""Docstrings are written to be read in the source: their asterisks and bars are no markup.
+"""Docstrings are written to be read in the source: their asterisks and bars are not markup.
 
 A package's own is followed by the names that it exports, whose entries are on other pages.
 """

@@ -53,7 +53,7 @@ def settings(kind: type[T], arguments: Sequence[str]) -> tuple[T, list[str]]:
     every = {*known, *KNOWN, *NOT_OF_THE_RUN}
     for key in map(key_of, arguments):
         if key.startswith("hydra."):
-            raise ConfigError(f"{key}: a study is no job of Hydra's; folder=runs/mine says where results go")
+            raise ConfigError(f"{key}: a study is not a Hydra job; folder=runs/mine says where results go")
         if "." not in key and key not in every:
             own_keys = f"; this experiment's own are {', '.join(known)}" * bool(known)
             raise ConfigError(f"{key}: there is no such key{meant(key, every) or own_keys}")

@@ -182,7 +182,7 @@ def own_content(folder: Path, name: str, within: tuple[Path, ...] = ()) -> dict[
         within: The files among whose defaults it is.
 
     Raises:
-        ConfigError: A file is among its own defaults, has some that are no list, or gives a component, an
+        ConfigError: A file is among its own defaults, has some that are not a list, or gives a component, an
             experiment or callbacks as a name or a list.
     """
     path = folder / f"{name.removesuffix('.yaml').lstrip('/')}.yaml"

@@ -145,7 +145,7 @@ def learned_by_gradient(record: Record) -> Found:
 def order_of_regret(record: Record) -> Found:
     """Fig. 6: Bayes by Backprop below 1 % greedy below 5 % greedy at the end, each paired by seed.
 
-    Pure greedy, if it was played, is told beside them.
+    Pure greedy, if it was played, is named beside them.
     """
     names = ("Bayes by Backprop", "1 % greedy", "5 % greedy")
     ends = {name: list(agent["expected"].values())[-1] for name, agent in record["agents"].items()}

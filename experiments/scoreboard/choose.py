@@ -177,7 +177,7 @@ def read(folder: Path) -> dict[str, Result]:
     """The records of a folder by part, and the larger and the longer one, if they are there.
 
     Raises:
-        ConfigError: A file is no record, or two of one part are of different budgets on the same data.
+        ConfigError: A file is not a record, or two of one part have different budgets on the same data.
     """
     found = {path: read_record(path) for path in sorted(folder.glob("scoreboard_*.json"))}
     records = {}

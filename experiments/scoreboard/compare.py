@@ -43,7 +43,7 @@ def refuse_other_budgets(records: Mapping[Path, Mapping[str, Any]]) -> None:
 
 
 def of_one_network(rows: Sequence[Row]) -> Sequence[Row]:
-    """These rows; ConfigError if they are of several networks, whose seeds are no pairs."""
+    """These rows; ConfigError if they are of several networks, whose seeds are not pairs."""
     networks = list(dict.fromkeys(row["network"] for row in rows if "network" in row))
     if len(networks) > 1:
         raise ConfigError(f"record: its rows are of several networks ({', '.join(networks)}), not of one")

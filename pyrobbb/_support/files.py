@@ -54,7 +54,7 @@ def named_errors(path: Path | str) -> Iterator[None]:
 
 
 def write_text(path: Path | str, text: str) -> None:
-    """Write `text` to `path`, whole or not at all; bytes of a file's name that are no text as escapes."""
+    """Write `text` to `path`, whole or not at all; bytes of a file's name that are not text as escapes."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 

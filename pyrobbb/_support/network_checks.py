@@ -43,7 +43,7 @@ def check_values(name: str, parameter: Tensor) -> None:
 
 
 def is_vector(parameter: Tensor, module: nn.Module | None) -> bool:
-    """Whether a parameter of `module` is no weight matrix: a bias, or what a normalisation multiplies by."""
+    """Whether a parameter of `module` is not a weight matrix but a bias, or a normalisation's factor."""
     return parameter.dim() < 2 or isinstance(module, NORMALISATIONS)
 
 

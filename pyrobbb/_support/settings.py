@@ -36,7 +36,7 @@ def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """The settings of two trees that differ, in the order of the second; NaN is no other than NaN."""
+    """The settings of two trees that differ, in the order of the second; NaN equals NaN."""
     there, here = flat(before), flat(now)
     every = (Change(key, there.get(key, "none"), here.get(key, "none")) for key in {**here, **there})
     return [change for change in every if change.before != change.now and not _both_nan(change)]

@@ -29,7 +29,7 @@ class GraphStep(WrappedStep):
     The first steps run as they are, on a side stream, as CUDA asks for; so does every batch of another
     shape or type than the usual one, such as the last of an epoch. A graph holds the optimiser's
     hyperparameters but the learning rate: when a schedule changes another one the graphs are dropped, and
-    captured anew once they have stayed the same for as many steps; `log` is told so the first time. It reads
+    captured anew once they have stayed the same for as many steps; the first time this is logged. It reads
     buffers and frozen weights where they lay when it was captured: they may change in place only. The terms
     are overwritten by the next step.
 

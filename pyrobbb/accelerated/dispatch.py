@@ -115,7 +115,7 @@ def make_step(
 def as_graph(
     step: FastStep, model: nn.Module, first: Split, log: Callable[[str], None]
 ) -> FastStep | GraphStep:
-    """On CUDA, `step` as a graph if it can be one; `log` is told if it cannot."""
+    """On CUDA, `step` as a graph if it can be one; otherwise `log` says why not."""
     if not first.x.is_cuda:
         return step
     own: Any = step.step if isinstance(step, SummedStep) else step

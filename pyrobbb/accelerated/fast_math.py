@@ -30,7 +30,7 @@ def _fit(f: Callable[[Any], Any], degree: int, high: float, low: float = 0.0) ->
 # log(1 + r) = r - r^2 / 2 + r^3 times this, where 1 + r lies between the roots of 1/2 and 2
 _LOG = _fit(lambda r: (np.log1p(r) - r + r * r / 2) / r**3, 7, math.sqrt(2) - 1, math.sqrt(0.5) - 1)
 _ROOT_OF_HALF = 0x3F3504F3  # as the bits of a float32
-_NORMAL = 2.0**-126  # the least float32 that is no denormal
+_NORMAL = 2.0**-126  # the least float32 that is not denormal
 _EXP = _fit(np.exp, 6, 0.35, -0.35)  # of what is left of x beside multiples of log 2
 _LOG2, _LOG2_REST = 0.693359375, math.log(2) - 0.693359375  # the first in so few bits that n log 2 is exact
 _LOG1P = _fit(lambda t: np.log1p(t) / t, 9, 1.0)  # of t, relative error 4e-8 before rounding
@@ -84,7 +84,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     r""":math:`\log(1 + e^{\beta x}) / \beta`; `threshold` needs no case of its own here."""
     x = x if beta == 1 else beta * x
     t = _decayed(x)
-    # t^2 is no denormal either
+    # t^2 is not denormal either
     log1p = t * _polynomial(_LOG1P, t.clamp_min(1e-15)) if t.dtype == torch.float32 else torch.log1p(t)
     value = torch.clamp_min(x, 0.0) + log1p
     return value if beta == 1 else value / beta

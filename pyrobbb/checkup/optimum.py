@@ -108,7 +108,7 @@ def free_energy(chain: FittedChain, train: Split, draws: int, seed: int) -> Ener
 def _further(
     chain: FittedChain, data: Dataset, before: Energy, draws: int, steps: int, seed: int
 ) -> list[Finding]:
-    """How much the free energy falls if training goes on, the KL and each datum counting once.
+    """How much the free energy falls if training continues, the KL and each datum counting once.
 
     Of a mean field also how much of that its sigmas save at the same mu. A mu that is still moving leaves
     little to them; to a sigma that was not trained, or under another KL, nearly all is left.

@@ -164,7 +164,7 @@ class Categorical:
         return as_text(self.name, column)
 
     def _known(self, text: str | None) -> str | None:
-        """Of a text that is no category, the one that is the same number or truth value written otherwise."""
+        """Of a text that is not a category, the category that is the same number or truth value."""
         if text is None:
             return text
         if (truth := _truth(text, [each for each in self.categories if each is not None])) is not None:
@@ -183,7 +183,7 @@ class Raw:
         """`(M, 1)`.
 
         Raises:
-            ValueError: A value is no number, or missing: there is none to take instead.
+            ValueError: A value is not a number, or is missing: there is none to take instead.
         """
         if column.dtype.kind != "f":
             raise ValueError(
@@ -261,8 +261,8 @@ class Columns:
         """Inputs `(M, features)`, in double precision, for rows in any form that `Table` takes.
 
         Other columns of a table are ignored; an array has the columns of the training array, of which the
-        last may be absent if they are no inputs. Values more than `reach` standard deviations from the mean
-        are warned of.
+        last may be absent if they are not inputs. Values more than `reach` standard deviations from the mean
+        cause a warning.
 
         Raises:
             ValueError: A column is absent, or holds text where the training rows hold numbers; or the columns
@@ -345,7 +345,7 @@ def from_plain(content: Mapping[str, Any] | None) -> Columns | Names | None:
 
 
 def mean_and_sd(name: str, values: Column, advice: str) -> tuple[float, float]:
-    """Mean and standard deviation (n in the denominator) of numbers; a few far out that rule both are told.
+    """Mean and standard deviation (n in the denominator) of numbers; a warning if a few outliers rule both.
 
     Raises:
         ValueError: They are too large or too small for it; `advice` says what to do.

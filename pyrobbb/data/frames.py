@@ -399,7 +399,7 @@ def _check_quotes(row: Iterable[str]) -> None:
 def _parsed(key: str, cells: Iterable[str], known: Collection[str | None] | None) -> Column:
     """Numbers if all are, unless categories are `known`, which may be none as yet.
 
-    Numbers that are written as codes are warned of.
+    Numbers that are written as codes cause a warning.
     """
     kept = known or ()
     values = [None if cell.lower() in MISSING and cell not in kept else cell for cell in cells]

@@ -213,7 +213,7 @@ def _expect_random_reads(array: Array) -> None:
 
 
 def _check_targets(path: str, y: Array, spec: Spec) -> None:
-    """ValueError for a label that is no class, or a value that float32 does not hold."""
+    """ValueError for a label that is not a class, or a value that float32 does not hold."""
     if spec.task == "regression":
         _check_finite(path, y)
         exact = (torch.from_numpy(part.astype(np.float64)) for _, part in _blocks(y))

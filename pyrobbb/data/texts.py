@@ -84,7 +84,7 @@ def check_slips(name: str, column: Column, *, target: bool) -> None:
 
 
 def first_text(column: Column) -> str:
-    """The first value of a column of text that is no number, if there is one, and its row."""
+    """The first value of a column of text that is not a number, if there is one, and its row."""
     texts = [(row, value) for row, value in enumerate(column) if value is not None]
     row, value = next(((row, value) for row, value in texts if as_number(value) is None), texts[0])
     return f"{value!r} in row {row}, counted from 0"

@@ -28,7 +28,7 @@ def kl_by_layer(
         nats: KL of the layer.
         mcse: Its Monte Carlo standard error, drawn as a bar.
         weights: Number of weights.
-        informative: Those with :math:`|\mu| > \sigma`; NaN of latents that are no weights.
+        informative: Those with :math:`|\mu| > \sigma`; NaN for latents that are not weights.
         slab: Under a scale mixture, the share of weights in the wide component; NaN elsewhere.
         title: The caption.
 

@@ -105,6 +105,6 @@ def _coordinates(name: str, support: Any) -> Any:
         return biject_to(support)
     except NotImplementedError as error:
         raise ValueError(
-            f"the prior of {name!r} lives on {support}, which is no image of the real line: use svi with a "
-            f"guide of your own, that draws {name!r} there"
+            f"the prior of {name!r} lives on {support}, which is not an image of the real line: use svi with "
+            f"a guide of your own that draws {name!r} there"
         ) from error

@@ -117,7 +117,7 @@ class LaplaceGuide(FlatGuide):
         return {"structure": self.method.structure, "layers": self.method.layers}
 
     def check(self, model: BayesianNetwork, rows: Split) -> None:
-        """ValueError if the curvature or a linearised prediction cannot be had, tried on the first rows."""
+        """ValueError if the curvature or a linearised prediction is impossible, tried on the first rows."""
         row = rows.head(1)
         weights = {name: value.detach().clone() for name, value in self.split(self.loc).items()}
         with isolated(device=self.loc.device), evaluating(model):
@@ -247,7 +247,7 @@ class LaplaceGuide(FlatGuide):
         return best
 
     def _warn_of_slope(self, gain: float) -> None:
-        """Log that `loc` is no mode: a few steps from there gain many nats."""
+        """Log that `loc` is not a mode: a few steps from there gain many nats."""
         linear = " unless the network is linear in them" if isinstance(self.curvature, Full) else ""
         logger.warning(
             "the weights are not at a mode of log p(D, w): steps towards one gain %.3g nats. "

@@ -281,8 +281,8 @@ class PerParameter(ByModule):
         where: Priors by shell pattern of the parameter's name, such as `*.bias`; the first match decides.
 
     Raises:
-        ValueError: An argument is no prior; or, from `check`, a pattern matches no parameter of the network,
-            or a tied weight only by another name than its first, where no pattern matches that.
+        ValueError: An argument is not a prior; or, from `check`, a pattern matches no parameter of the
+            network, or a tied weight only by another name than its first, where no pattern matches that.
     """
 
     default: Prior

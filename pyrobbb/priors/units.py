@@ -34,7 +34,7 @@ def unit_shape(per: str, parameter: Tensor, module: nn.Module) -> tuple[int, ...
     if own == 1 and isinstance(module, nn.modules.conv._ConvNd) and module.groups > 1:
         other = {"input": "output", "output": "input"}[per]
         raise ValueError(
-            f"per={per!r} cannot be had of {module}, whose groups have {per} channels of their own under the "
+            f"per={per!r} does not fit {module}, whose groups have {per} channels of their own under the "
             f"same numbers; take per={other!r} or 'layer'"
         )
     return tuple(size if dim == own else 1 for dim, size in enumerate(parameter.shape))

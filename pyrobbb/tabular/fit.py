@@ -215,7 +215,7 @@ def _warn_of_little(posterior: Posterior, data: TableData) -> None:
     said = row_mean(own - others, shuffled.weights)
     if said < LITTLE:
         logger.warning(
-            "the fit says hardly more of %s than a constant: with the inputs of other rows instead, the "
+            "the fit says hardly more about %s than a constant: with the inputs of other rows instead, the "
             "log-likelihood of a training row changes by %+.2g nats; if the inputs do matter, more epochs, "
             "another network, such as hidden=(10,), or inference=Laplace() may find how",
             ", ".join(data.columns.targets), -said,

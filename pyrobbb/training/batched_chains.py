@@ -143,7 +143,7 @@ class BatchedChains(JointChains):
     def check_still(self) -> None:
         """Raise ValueError if a callback changed a network so that the step computes another by now.
 
-        One network computes all chains, and a recording of it has what is no tensor as it was.
+        One network computes all chains, and a recording of it keeps whatever is not a tensor as it was.
         """
         parts = [chain.train.head(self.chains[0].batch_size) for chain in self.chains]
         point = isinstance(self.chains[0].step, DescentStep)  # whose gradients may be what rounding leaves

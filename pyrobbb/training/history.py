@@ -19,8 +19,8 @@ class Epoch:
     """What one epoch did.
 
     `free_energy` = `kl` + `nll`, all in nats per training datum and averaged over the epoch's steps; where
-    the loss is no bound, as for a point, `kl` holds the prior's part of it, and `free_energy` the loss;
-    `validation_error` is in percent for classification, the root mean squared error otherwise, and
+    the loss is not a bound, as for a point estimate, `kl` holds the prior's part of it, and `free_energy`
+    the loss; `validation_error` is in percent for classification, the root mean squared error otherwise, and
     `validation_nll` in nats per datum, both NaN without a validation set.
     """
 

@@ -18,7 +18,7 @@ MODES = ("offline", "online")
 class Logger(Callback):
     """Logs each epoch elsewhere: `open`, `write` and `close` are called in the process that writes.
 
-    What fails after it was opened is told, once, and the training goes on without it.
+    A failure after it was opened is logged once, and training continues without it.
     """
 
     failed = False

@@ -47,7 +47,7 @@ class Silent(Progress):
 
 
 class Guarded(Progress):
-    """Shows what another shows, until that fails: then it is told once, and the training goes on unshown."""
+    """Shows what another display shows; if that fails, this is logged once and training continues."""
 
     def __init__(self, shown: Progress) -> None:
         self.shown = shown

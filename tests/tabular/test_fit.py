@@ -582,7 +582,7 @@ def test_a_fit_that_says_hardly_more_than_a_constant_is_told(slope, little, capl
     data = from_table({"a": a, "y": slope * a + torch.randn(2000)}, target="y", task="regression")
     options = {"epochs": 150, "batch_size": 2000, "optim": partial(torch.optim.Adam, lr=0.05)}
     fit_table(data, noise="learned", hidden=(), samples=1, progress=None, **options)
-    assert ("says hardly more of y than a constant" in caplog.text) is little
+    assert ("says hardly more about y than a constant" in caplog.text) is little
     assert ("another network, such as hidden=(10,)" in caplog.text) is little  # than the linear one
 
 
@@ -595,7 +595,7 @@ def test_what_a_fit_says_is_of_rows_as_often_as_they_count(counted, caplog):
     table = {"x": x, "y": y, "w": 1e-6 + weights}
     data = from_table(table, target="y", weights="w", task="regression")
     fit._warn_of_little(line(1.0), data)
-    assert ("says hardly more of y than a constant" in caplog.text) is (counted == "constant")
+    assert ("says hardly more about y than a constant" in caplog.text) is (counted == "constant")
 
 
 def test_a_fit_that_other_inputs_would_better_is_told_to_go_on(caplog):

@@ -80,7 +80,7 @@ def checked(array: npt.NDArray[np.generic], name: str, rows: int, where: str) ->
     """The array of the file `name`, which must hold `rows` images of 28 x 28 pixels, or as many labels.
 
     Raises:
-        BadFileError: Another shape or type, or a label that is no class.
+        BadFileError: Another shape or type, or a label that is not a class.
     """
     images = "images" in name
     expected = f"{rows:,} " + ("images of 28 x 28 pixels" if images else f"labels from 0 to {CLASSES - 1}")

@@ -70,7 +70,7 @@ def read_four(folder: Path, files: Files) -> dict[str, Images] | list[str]:
 
 
 def save(folder: Path, arrays: dict[str, Images]) -> None:
-    """Write the files, raw, each whole: of two processes at once each leaves the same bytes."""
+    """Write the files, raw, each whole: two processes at once leave the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
         with replacing(folder / name) as part:

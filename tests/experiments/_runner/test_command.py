@@ -170,7 +170,7 @@ def test_results_go_to_a_folder_named_after_what_is_changed():
         (
             table1,
             ["hydra.run.dir=runs/x"],
-            "hydra.run.dir: a study is no job of Hydra's; folder=runs/mine says",
+            "hydra.run.dir: a study is not a Hydra job; folder=runs/mine says",
         ),
         (table1, ["data.validation=0"], "data.validation: Fig. 2 and the table need validation data"),
         (grid, ["top=many"], "top"),
