@@ -12,10 +12,11 @@ from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 
 from pyrobbb._support import checks
-from pyrobbb._support.distribution_parts import on_real_line
+from pyrobbb._support.distribution_parts import on_real_line, support_of
 from pyrobbb._support.flat import split
 from pyrobbb._support.network_checks import check_one_precision
 from pyrobbb._support.random_state import Named
+from pyrobbb._support.text import short
 from pyrobbb.initializers import Constant, Initial, from_network
 
 
@@ -118,6 +119,6 @@ def _check_real(site: dict[str, Any]) -> None:
         maps = "that maps a normal to that support, such as pyro.infer.autoguide.AutoNormal"
         guide = "of your own that samples on that support" if discrete else maps
         raise ValueError(
-            f"the prior of {site['name']!r} lives on {site['fn'].support}, but a normal lives on the whole "
-            f"real line; use svi with a guide {guide}"
+            f"the prior of {site['name']!r} lives on {short(support_of(site['fn']))}, but a normal lives on "
+            f"the whole real line; use svi with a guide {guide}"
         )

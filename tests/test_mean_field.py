@@ -19,7 +19,8 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data.dataset import Dataset, Spec, Split
-from pyrobbb.inference import MAP
+from pyrobbb.inference import MAP, Laplace
+from pyrobbb.inference.point import refuse_bounded
 from pyrobbb.mean_field import MeanFieldNormal
 from pyrobbb.training.trainer import Training
 
@@ -276,6 +277,16 @@ def test_a_guide_sets_itself_up_without_data(make: Callable[..., nn.Module]) -> 
         sites = poutine.trace(model).get_trace().stochastic_nodes
     assert sites == list(model.sites)
     assert sum(p.numel() for p in guide.parameters()) == 2 * model.num_weights
+
+
+def test_a_prior_elsewhere_is_named_by_the_support_of_one_weight() -> None:
+    """Its bounds may be tensors of the weights' shape, which filled a line for each."""
+    prior = priors.IID(dist.Pareto(1.0, 2.0))
+    model = BayesianNetwork(nn.Linear(2, 30), prior, likelihoods.Normal())
+    with pytest.raises(ValueError, match=r"'weight' lives on GreaterThan[^\n]{1,100}, but a normal"):
+        MeanFieldNormal(model)()
+    with pytest.raises(ValueError, match=r"'weight' lives on GreaterThan[^\n]{1,100}; use svi"):
+        refuse_bounded(Laplace(), model, MAP().guide(model, None))
 
 
 # Conjugate Bayesian linear regression

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from pyrobbb._support.distribution_parts import support_of
 from pyrobbb._support.optim import trained
 from pyrobbb._support.process_group import ProcessGroup
+from pyrobbb._support.text import short
 from pyrobbb.accelerated.compilation_cost import POINT, Prepare, fastest, ways
 from pyrobbb.accelerated.dispatch import as_graph
 from pyrobbb.accelerated.program_step import ProgramStep
@@ -125,7 +127,7 @@ def refuse_bounded(method: Inference, model: BayesianNetwork, guide: FlatGuide) 
         name = guide.bounded[0]
         raise ValueError(
             f"{type(method).__name__} is for weights on the whole real line, but the prior of {name!r} lives "
-            f"on {model.prior_of(name).support}; use svi with an autoguide, sghmc or nuts"
+            f"on {short(support_of(model.prior_of(name)))}; use svi with an autoguide, sghmc or nuts"
         )
 
 
