@@ -187,8 +187,8 @@ def _latents(
         densities.append([])
         for draw in posterior.each_draw(draws, chain=chain, seed=seed):
             with isolated(), torch.no_grad():  # of one value given the others, if the prior is hierarchical
-                laws = model.priors_given(draw)
-                log_prior = {name: univariate(law).log_prob(draw[name]) for name, law in laws.items()}
+                given = model.priors_given(draw)
+                log_prior = {name: univariate(prior).log_prob(draw[name]) for name, prior in given.items()}
             joint = joint or any(log_prior[name].shape != draw[name].shape for name in model.sites)
             for kept, every in ((values, draw), (densities, log_prior)):
                 some = {name: every[name] for name in model.other_latents}

@@ -86,7 +86,7 @@ def trivial_free_energy(model: BayesianNetwork, train: Any, *, seed: int = 0) ->
         if priors is None:
             return None
         if any(isinstance(univariate(priors[name][0]), dist.TransformedDistribution) for name in model.sites):
-            return None  # a weight's transformed law may have several modes
+            return None  # a weight's transformed prior may have several modes
         sites = nearest_normals(priors)
         if sites is None:
             return None

@@ -26,7 +26,7 @@ from pyrobbb._support.flat import split
 from pyrobbb._support.text import one_line
 from pyrobbb.bnn import BayesianNetwork, Weights
 from pyrobbb.distributions import Affine
-from pyrobbb.inference.energy import Energy, Laws, log_prior
+from pyrobbb.inference.energy import Energy, Priors, log_prior
 from pyrobbb.inference.flat_guide import FlatGuide
 
 LOG_2PI = math.log(2 * math.pi)
@@ -55,21 +55,21 @@ class Collapsed(Energy):
         self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Minus the log prior density of z, and minus the log-likelihood of the rows, in nats."""
-        values, laws = self._given(z)
-        prior = log_prior({name: laws[name] for name in self.others}, values)
+        values, priors = self._given(z)
+        prior = log_prior({name: priors[name] for name in self.others}, values)
         prior = prior + self.guide.log_jacobian(split(z, self.others))
-        return -prior, self._regression(values, laws, x, y, counts)[2]
+        return -prior, self._regression(values, priors, x, y, counts)[2]
 
     def whole(self, z: Tensor, x: Tensor, y: Tensor, counts: Tensor | None = None) -> Tensor:
         """Coordinates `(D,)` of all latents: the last layer's are drawn, given z."""
-        values, laws = self._given(z)
-        mean, factor, _ = self._regression(values, laws, x, y, counts)
+        values, priors = self._given(z)
+        mean, factor, _ = self._regression(values, priors, x, y, counts)
         noise = torch.randn_like(mean)[:, None]
         v = mean + torch.linalg.solve_triangular(factor.mT, noise, upper=True)[:, 0]
-        parts = self._weights(laws, v) | split(z, self.others)
+        parts = self._weights(priors, v) | split(z, self.others)
         return torch.cat([parts[name].flatten() for name in self.guide.shapes])
 
-    def _given(self, z: Tensor) -> tuple[Weights, Laws]:
+    def _given(self, z: Tensor) -> tuple[Weights, Priors]:
         """The values of all but the last layer, and the prior of each latent given these."""
         values = {name: self.guide.transforms[name](part) for name, part in split(z, self.others).items()}
         if self.priors is not None:
@@ -77,40 +77,40 @@ class Collapsed(Energy):
         last = {name: z.new_zeros(shape) for name, shape in self.last.items()}
         return values, self.model.priors_given(values | last)
 
-    def _weights(self, laws: Laws, v: Tensor) -> Weights:
+    def _weights(self, priors: Priors, v: Tensor) -> Weights:
         """The last layer's weights, of v `(D,)`."""
-        units = {name: univariate(laws[name]) for name in self.last}
+        units = {name: univariate(priors[name]) for name in self.last}
         return {
             name: units[name].loc + units[name].scale * part for name, part in split(v, self.last).items()
         }
 
-    def _observed(self, values: Weights, laws: Laws, v: Tensor, x: Tensor) -> TorchDistribution:
+    def _observed(self, values: Weights, priors: Priors, v: Tensor, x: Tensor) -> TorchDistribution:
         """The distribution of y, given all weights."""
-        output = self.model.apply_network(values | self._weights(laws, v), x)
+        output = self.model.apply_network(values | self._weights(priors, v), x)
         return self.model.observation(output, values)
 
-    def _design(self, values: Weights, laws: Laws, x: Tensor) -> tuple[TorchDistribution, Tensor]:
+    def _design(self, values: Weights, priors: Priors, x: Tensor) -> tuple[TorchDistribution, Tensor]:
         """The distribution of y at v = 0, and A, `(N * outputs, D)`."""
         units = torch.eye(self.width).to(next(iter(values.values())))
 
         def mean(v: Tensor) -> Tensor:
-            return univariate(self._observed(values, laws, v, x)).mean.flatten()
+            return univariate(self._observed(values, priors, v, x)).mean.flatten()
 
-        law = self._observed(values, laws, torch.zeros_like(units[0]), x)
-        return law, (vmap(mean)(units) - univariate(law).mean.flatten()).mT
+        observed = self._observed(values, priors, torch.zeros_like(units[0]), x)
+        return observed, (vmap(mean)(units) - univariate(observed).mean.flatten()).mT
 
     def _regression(
-        self, values: Weights, laws: Laws, x: Tensor, y: Tensor, counts: Tensor | None
+        self, values: Weights, priors: Priors, x: Tensor, y: Tensor, counts: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The mean `(D,)` of v, the Cholesky factor `(D, D)` of its precision G, and minus log p(y | u)."""
-        law, A = self._design(values, laws, x)
-        each = univariate(law)
+        observed, A = self._design(values, priors, x)
+        each = univariate(observed)
         sigma = each.stddev.flatten()
         assert A.shape == (len(sigma), self.width)
         each_row = len(sigma) // len(x)  # its outputs
         times = torch.ones_like(sigma) if counts is None else counts.repeat_interleave(each_row)
         tau = times / sigma**2
-        r = (self.model.encoded(law, y) - each.mean).flatten()
+        r = (self.model.encoded(observed, y) - each.mean).flatten()
         G = torch.eye(A.shape[1], dtype=A.dtype, device=A.device) + A.mT @ (tau[:, None] * A)
         b = A.mT @ (tau * r)
         factor = torch.linalg.cholesky(G)
@@ -126,30 +126,30 @@ class Collapsed(Energy):
                 f"collapsed: the last layer ({', '.join(self.last)}) has all the weights that are Bayesian; "
                 f"without it nothing is left to draw"
             )
-        values, laws = self._given(torch.randn(self.size).to(self.guide.loc))
-        for name, law in ((name, univariate(laws[name])) for name in self.last):
-            if not isinstance(law, dist.Normal):
+        values, priors = self._given(torch.randn(self.size).to(self.guide.loc))
+        for name, prior in ((name, univariate(priors[name])) for name in self.last):
+            if not isinstance(prior, dist.Normal):
                 raise ValueError(
                     f"collapsed: the prior of the last layer must be normal, that of {name!r} is "
-                    f"{type(law).__name__}"
+                    f"{type(prior).__name__}"
                 )
         v = torch.randn(self.width).to(self.guide.loc)
-        there = univariate(self._observed(values, laws, v, x))
+        there = univariate(self._observed(values, priors, v, x))
         if not isinstance(there.base_dist if isinstance(there, Affine) else there, dist.Normal):
             raise ValueError(
                 f"collapsed: y must be normal given the weights, as under likelihoods.Normal; under "
                 f"{type(self.model.likelihood).__name__} it is {type(there).__name__}"
             )
         try:
-            law, A = self._design(values, laws, x)
+            observed, A = self._design(values, priors, x)
         except RuntimeError as reason:
             raise ValueError(
                 f"collapsed: torch.vmap cannot batch the network over the weights of its last layer: take "
                 f"collapsed=False, or change the network ({one_line(reason, 120)})"
             ) from reason
-        here = univariate(law)
+        here = univariate(observed)
         for at in (v, -100 * v):  # on both sides of 0, and far out: an output may be cut off at some value
-            there = univariate(self._observed(values, laws, at, x))
+            there = univariate(self._observed(values, priors, at, x))
             error = (there.mean - here.mean).flatten() - A @ at
             size = here.mean.abs().flatten() + A.abs() @ at.abs()
             lost = ~there.mean.flatten().isfinite()  # of inputs that are too large: no sign of either

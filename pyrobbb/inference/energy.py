@@ -18,12 +18,12 @@ from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.kl_weights import of_rows
 from pyrobbb.svi import counted
 
-Laws = Mapping[str, TorchDistribution]
+Priors = Mapping[str, TorchDistribution]
 
 
-def log_prior(laws: Laws, values: Weights) -> Tensor:
+def log_prior(priors: Priors, values: Weights) -> Tensor:
     """Log P, in nats, of a value of each latent, given its prior."""
-    found: Any = sum(law.log_prob(values[name]).sum() for name, law in laws.items())
+    found: Any = sum(prior.log_prob(values[name]).sum() for name, prior in priors.items())
     return found
 
 

@@ -121,10 +121,10 @@ def model(made: BayesianNetwork) -> dict[str, Any]:
     }
     if made.centres():
         found["trained weights"] = digest_of(*(value for _, value in made.network.named_buffers()))
-    return found | ({"sizes of the weights' prior": laws} if (laws := _laws(made)) else {})
+    return found | ({"sizes of the weights' prior": sizes} if (sizes := _prior_sizes(made)) else {})
 
 
-def _laws(made: BayesianNetwork) -> dict[str, str]:
+def _prior_sizes(made: BayesianNetwork) -> dict[str, str]:
     """What tells a user's own prior from another: a number for each tensor of the weights' distributions.
 
     The number is the root of the mean square of v_k + |v_k| cos(k) over the tensor's values v_k. It depends
