@@ -83,7 +83,10 @@ class Resumable(Chain):
         """
         missing = sorted(self.state_dict().keys() - state.keys())
         if missing:
-            raise CheckpointError(f"{path} is not a training checkpoint: it lacks {', '.join(missing)}")
+            raise CheckpointError(
+                f"{path} is not a training checkpoint of this version: it lacks {', '.join(missing)}; give "
+                f"another folder"
+            )
         try:
             theirs, mine = state["made_with"], self._made_with()
             check_shapes(mine.pop("sites"), theirs["sites"], "network", path)
