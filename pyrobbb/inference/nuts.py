@@ -75,11 +75,11 @@ class NUTS(OwnStep):
         checks.check_kinds(collapsed=(self.collapsed, bool))
 
     def check(self, model: BayesianNetwork, guide: nn.Module, options: Any, ranks: ProcessGroup) -> None:
-        super().check(model, guide, options, ranks)
-        if not isinstance(options.kl, Uniform):
+        if not isinstance(options.kl, Uniform):  # first: there are no minibatches for it to weigh
             raise ValueError(
-                "NUTS draws from the posterior itself, which gives the KL no other weight than 1"
+                "NUTS draws from the posterior itself, in which the KL has no weight but 1; use kl=uniform"
             )
+        super().check(model, guide, options, ranks)
 
     def guide(self, model: BayesianNetwork, make: MakeGuide | None) -> NUTSGuide:
         return NUTSGuide(model, self.draws)

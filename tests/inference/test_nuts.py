@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from exact_models import NOISE, SIGMA, D, N, linear
+from pyrobbb import fit
 from pyrobbb._support.random_state import isolated
+from pyrobbb.data import from_arrays
 from pyrobbb.inference import NUTS, nuts
+from pyrobbb.kl_weights import Geometric, KLWeight, Tempered
 
 
 class Handed(Exception):  # noqa: N818
@@ -47,6 +50,17 @@ def test_the_potential_is_the_energy_of_all_rows(weighted: bool, monkeypatch: py
     assert float(apart.detach()) == pytest.approx(0, abs=1e-9 * float(exact.detach()))
     (ours,), (theirs,) = (torch.autograd.grad(3 * value, z) for value in (energy, exact))
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("kl", [Geometric(), Tempered(temperature=0.5)])
+def test_the_kl_has_no_other_weight(kl: KLWeight) -> None:
+    """The reason for shares by minibatch was that of methods which take minibatches."""
+    model, rows, *_ = linear()
+    data = from_arrays(rows.x, rows.y, task="regression")
+    with pytest.raises(
+        ValueError, match="the posterior itself, in which the KL has no weight but 1; use kl=uniform"
+    ):
+        fit(model, None, data, inference=NUTS(draws=4), kl=kl, progress=None)
 
 
 def test_the_start_is_as_wide_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
