@@ -104,7 +104,7 @@ def arviz(data: Any) -> Section | None:
         if "row_weight" in data["constant_data"]:
             said += " Of rows that count several times it leaves out one copy, which flatters it, too."
         parts.append(Text(said))
-    words = "Of the file posterior.nc: az.from_netcdf opens it, and every function of ArviZ works on it."
+    words = "Of the file posterior.nc: az.from_netcdf opens it, and nearly all functions of ArviZ work on it."
     return Section("In ArviZ", words, parts)
 
 
