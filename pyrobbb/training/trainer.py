@@ -215,8 +215,13 @@ def fit(
         OSError: If a checkpoint cannot be written; earlier ones stay.
         LostProcessError: If another process that trains with this one ended.
     """
+    if isinstance(model, nn.Module) and not isinstance(model, BayesianNetwork):
+        raise ValueError(
+            f"model must be a BayesianNetwork, got {text.short(model)}: make one of a network, a prior and a "
+            f"likelihood; a Pyro model of your own is translated into these, or trained by pyro.infer.SVI"
+        )
     checks.check_kinds(
-        model=(model, BayesianNetwork if isinstance(model, nn.Module) else Callable),
+        model=(model, Callable),
         guide=(guide, (nn.Module, Callable, NoneType)),
         callbacks=(callbacks, Sequence),
         progress=(progress, (Progress, bool, NoneType)),

@@ -15,6 +15,7 @@ import torch
 from pyro import poutine
 from pyro.infer import RenyiELBO, TraceMeanField_ELBO
 from pyro.infer.autoguide import AutoDelta
+from pyro.nn import PyroModule
 from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
@@ -77,6 +78,7 @@ def test_the_posterior_has_its_history_and_the_model_its_n() -> None:
     ("given", "message"),
     [
         ({"model": nn.Sequential(nn.Linear(3, 3))}, "model must be a BayesianNetwork, got Sequential"),
+        ({"model": PyroModule()}, "got PyroModule.*: make one of a network.* or trained by pyro.infer.SVI"),
         ({"model": lambda: None}, "model must be a BayesianNetwork, or make one .* <lambda> returned None"),
         ({"model": lambda x: None}, "<lambda> cannot be called like that: missing a required argument: 'x'"),
         ({"guide": "mean_field"}, "guide must be a Module or a Callable or nothing, got 'mean_field'"),
