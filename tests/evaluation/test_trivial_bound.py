@@ -244,16 +244,15 @@ class OfGroups(priors.Prior):
         return priors.elementwise(dist.Normal(0.0, scale), parameter)
 
 
-def test_a_prior_for_one_draw_at_a_time_costs_what_it_does_for_several():
-    x, y = normal(60, 4), normal(60, 1, seed=1)
-    found = [
-        trivial_free_energy(
-            BayesianNetwork(nn.Linear(4, 1, bias=False), OfGroups(several), likelihoods.Normal(1.0), 60),
-            Split(x, y),
-        )
-        for several in (False, True)
-    ]
-    assert found[0] == pytest.approx(found[1], rel=0.1)
+@pytest.mark.parametrize("several", [False, True])
+def test_a_prior_for_one_draw_at_a_time_costs_as_little_as_for_several(several):
+    x, y = normal(600, 4), normal(600, 1, seed=1)
+    net = nn.Linear(4, 1, bias=False)
+    found = trivial_free_energy(
+        BayesianNetwork(net, OfGroups(several), likelihoods.Normal(1.0), 600), Split(x, y)
+    )
+    constant = float(LN_2_PI + y.square().mean()) / 2
+    assert constant < found < constant + 0.1  # over 40 seeds 0.05 above that, sd 0.007
 
 
 @pytest.mark.parametrize("prior", [priors.ARD(), priors.Horseshoe(), priors.GroupHorseshoe()])
