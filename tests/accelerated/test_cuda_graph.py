@@ -309,9 +309,9 @@ def test_a_training_takes_many_steps_per_launch(
     assert len(ends[0][0]) == 4
     for one, other in zip(ends[0][0], ends[1][0], strict=True):
         for a, b in zip(astuple(one), astuple(other), strict=True):
-            assert a == pytest.approx(b, rel=1e-5, nan_ok=True)
+            assert a == pytest.approx(b, rel=1e-9, nan_ok=True)
     for a, b in zip(ends[0][1], ends[1][1], strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
     if stop is None:
         assert torch.equal(ends[0][2], ends[1][2])
 
@@ -360,10 +360,11 @@ def test_few_steps_of_an_epoch_are_left_over(
 
 
 def small_training(folder: Path | None, **options: Any) -> Training:
-    """Ten minibatches of six rows and one of three, four epochs."""
+    """Ten minibatches of six rows and one of three, four epochs; in double precision."""
     with isolated(1):
-        model = BayesianNetwork(nn.Linear(4, 2), priors.ScaleMixture(), likelihoods.Normal(0.5))
-        rows = Split(torch.randn(63, 4), torch.randn(63, 2))
+        net = nn.Linear(4, 2).double()
+        model = BayesianNetwork(net, priors.ScaleMixture(), likelihoods.Normal(0.5))
+        rows = Split(torch.randn(63, 4).double(), torch.randn(63, 2).double())
         data = Dataset("made", rows, Spec(63, (4,), 2, "regression"))
         guide = MeanFieldNormal(model, init_rho=-2.0)
     schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.9)
