@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from math import prod
 from typing import Any, Self
@@ -200,10 +200,24 @@ class Unfused(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+@contextmanager
+def _differentiable(network: nn.Module) -> Iterator[None]:
+    """Without cuDNN where its recurrent layers would have no gradient: in evaluation mode."""
+    before = torch.backends.cudnn.enabled
+    if torch.is_grad_enabled() and any(
+        isinstance(module, nn.RNNBase) and not module.training for module in network.modules()
+    ):
+        torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
+
+
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
     # `places` names each tensor once; with `tie_weights` torch fills a module that has two paths twice, and
     # leaves it filled
-    with nothing_left(network):
+    with nothing_left(network), _differentiable(network):
         output = functional_call(network, dict(weights), (x,), tie_weights=False) if weights else network(x)
     if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__

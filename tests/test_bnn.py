@@ -4,7 +4,7 @@ import copy
 import itertools
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import pyro.distributions as dist
@@ -16,11 +16,13 @@ from torch import Tensor, nn
 
 from architectures import Attention, Chain, last
 from engine_fakes import classes, network, normal, values
-from pyrobbb import Posterior, Training, likelihoods, priors
+from pyrobbb import Posterior, Training, fit, likelihoods, partly_bayesian, priors
 from pyrobbb._support import checkpoint
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork, network_with
+from pyrobbb.data import from_arrays
 from pyrobbb.draws import stored_leaf
+from pyrobbb.inference import SVI, Laplace
 from pyrobbb.inference.flat_guide import FlatGuide
 from pyrobbb.mean_field import MeanFieldNormal
 
@@ -349,6 +351,45 @@ def test_attention_in_evaluation_has_gradients_for_many_draws_too() -> None:
         of_one = torch.autograd.grad(output.square().sum(), list(weights.values()))
         for both, one in zip(of_both, of_one, strict=True):
             torch.testing.assert_close(both[draw], one[draw], rtol=1e-4, atol=1e-5)
+
+
+class Undifferentiable(torch.autograd.Function):
+    """cuDNN's recurrent layers in evaluation mode."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> Tensor:
+        raise RuntimeError("cudnn RNN backward can only be called in training mode")
+
+
+class OnCudnn(nn.GRU):
+    used: ClassVar[list[bool]] = []
+
+    def forward(self, *args: Any) -> Any:
+        output, state = super().forward(*args)
+        self.used.append(torch.backends.cudnn.enabled)
+        fails = torch.backends.cudnn.enabled and not self.training
+        return (Undifferentiable.apply(output) if fails else output), state
+
+
+@pytest.mark.parametrize("way", ["svi", "laplace", "partly"])
+def test_recurrent_layers_have_gradients_in_evaluation_mode_on_cuda_too(way: str) -> None:
+    net = Chain(OnCudnn(3, 2, batch_first=True), last, nn.Linear(2, 2))
+    data = from_arrays(normal(12, 4, 3), normal(12, 2, seed=1), task="regression")
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(1.0))
+    inference, guide = SVI(), MeanFieldNormal
+    if way == "laplace":
+        inference, guide = Laplace(structure="full", linearised=False), None
+    elif way == "partly":
+        model = partly_bayesian(net, "*.0.*", likelihoods.Normal(1.0))
+    posterior = fit(model, guide, data, epochs=1, fast="eager", inference=inference, progress=None)
+    OnCudnn.used.clear()
+    posterior.predict(data.train.x, draws=2)
+    assert all(OnCudnn.used)  # cuDNN, where no gradient is asked for
+    assert torch.backends.cudnn.enabled
 
 
 def test_the_models_dimension_for_particles() -> None:
