@@ -111,6 +111,7 @@ class BayesianNetwork(FunctionalNetwork):
                 f"a parameter may not be named {min(twice)!r}: a latent of the model has that name"
             )
         self.latents = (*self.sites, *self.other_latents)
+        self.to(self.device)  # prior and likelihood follow a network that lies on a GPU
 
     def forward(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor | None:
         """One draw of p(y, w | x); with `y`, y is observed. Its log-likelihood counts N/B times.
@@ -338,19 +339,21 @@ class BayesianNetwork(FunctionalNetwork):
         return self.N
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("prior", "likelihood") and "latents" in vars(self):
-            given = {"prior": self.prior, "likelihood": self.likelihood, name: value}
-            other = BayesianNetwork(network_with(self, self.initial()), **given)
-            differ = ", ".join(sorted({*self.latents} ^ {*other.latents}))
-            # torch puts a module in the place of another, but not the modules of which a prior is made
-            replaced = name != "prior" or self._priors == other._priors in ([], ["prior"])
-            if differ or not replaced:
-                what = f"sites (they differ in {differ})" if differ else "modules"
-                raise ValueError(
-                    f"the model's {what} were made for another {name}: build a new BayesianNetwork with it"
-                )
-            value = value if value is given[name] is getattr(self, name) else deepcopy(value)
-        super().__setattr__(name, value)
+        if name not in ("prior", "likelihood") or "latents" not in vars(self):
+            super().__setattr__(name, value)
+            return
+        given = {"prior": self.prior, "likelihood": self.likelihood, name: value}
+        other = BayesianNetwork(network_with(self, self.initial()), **given)
+        differ = ", ".join(sorted({*self.latents} ^ {*other.latents}))
+        # torch puts a module in the place of another, but not the modules of which a prior is made
+        replaced = name != "prior" or self._priors == other._priors in ([], ["prior"])
+        if differ or not replaced:
+            what = f"sites (they differ in {differ})" if differ else "modules"
+            raise ValueError(
+                f"the model's {what} were made for another {name}: build a new BayesianNetwork with it"
+            )
+        super().__setattr__(name, value if value is given[name] is getattr(self, name) else deepcopy(value))
+        self.to(self.device)
 
     def __copy__(self) -> BayesianNetwork:
         """A shallow copy is a view of the same model: its parts, and their names, are shared."""

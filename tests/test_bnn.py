@@ -403,6 +403,15 @@ def test_the_models_dimension_for_particles() -> None:
     assert trace.nodes["y"]["log_prob"].shape == (4, 12)
 
 
+def test_prior_and_likelihood_follow_the_networks_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [BayesianNetwork(network(width=2), PRIOR, likelihoods.Normal(0.5))]
+    monkeypatch.setattr(BayesianNetwork, "device", torch.device("meta"))  # stands for a GPU
+    own.append(BayesianNetwork(network(width=2), priors.Learned(PRIOR), likelihoods.Normal(0.5)))
+    own[0].likelihood = likelihoods.Normal(0.1)
+    for model in own:
+        assert {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} == {"meta"}
+
+
 def test_precision_follows_the_model() -> None:
     model = BayesianNetwork(network(), priors.ScaleMixture(), likelihoods.Categorical(), N=12).double()
     trace = traced(model, normal(12, 3, dtype=torch.float64), classes().train.y)

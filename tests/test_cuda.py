@@ -14,6 +14,7 @@ import torch.distributed as dist
 from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
 from torch import Tensor, nn
 
+from architectures import Chain, last
 from engine_fakes import Listens
 from pyrobbb import fit, likelihoods, priors
 from pyrobbb._support.network_state import evaluating
@@ -30,7 +31,7 @@ from pyrobbb.data import from_arrays
 from pyrobbb.data.dataset import Dataset, Spec, Split
 from pyrobbb.evaluation.arviz_export import to_arviz
 from pyrobbb.evaluation.ood import auroc
-from pyrobbb.inference import MAP, SVI
+from pyrobbb.inference import MAP, SVI, Laplace
 from pyrobbb.inference.method import Inference
 from pyrobbb.initializers import Constant
 from pyrobbb.mean_field import MeanFieldNormal
@@ -446,3 +447,24 @@ def test_what_follows_a_fit_takes_data_of_the_cpu_and_scores_of_the_device() -> 
     assert 0 <= auroc(prediction.predictive_entropy, prediction.predictive_entropy + 1) <= 1
     confident = certainty(prediction.probs.cpu(), y[:24].to(DEVICE), torch.ones(24, device=DEVICE))
     assert confident == certainty(prediction.probs, y[:24], torch.ones(24))
+
+
+def test_a_network_that_lies_on_the_device_takes_prior_and_likelihood_along() -> None:
+    with isolated(0):
+        rows = Split(torch.randn(24, 4), torch.randn(24, 2))
+        network = nn.Linear(4, 2).to(DEVICE)
+    posterior = Laplace().around(BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.5)), rows)
+    posterior.model.likelihood = likelihoods.Normal(0.3)
+    assert posterior.predict(rows.x, rows.y).log_likelihood.device.type == DEVICE
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # cuDNN's, of weights that do not lie side by side
+@pytest.mark.parametrize("inference", [SVI(), Laplace(structure="full", linearised=False)])
+def test_a_recurrent_network_trains(inference: Inference) -> None:
+    with isolated(0):
+        data = from_arrays(torch.randn(24, 5, 4), torch.randn(24, 4), task="regression")
+        network = Chain(nn.GRU(4, 4, batch_first=True), last)
+    model = BayesianNetwork(network, priors.Normal(), likelihoods.Normal(0.5))
+    guide = MeanFieldNormal if isinstance(inference, SVI) else None
+    posterior = fit(model, guide, data, epochs=2, inference=inference)
+    assert bool(posterior.predict(data.train.x).mean.isfinite().all())
