@@ -23,14 +23,16 @@ HEAD = ("networks", "held-out log score", "prior IQR at -0.3, 0.25, 1.2", "rmse"
 
 
 def rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """A row for each prior, for NUTS and for the plain networks; means and spreads over their seeds."""
+    """A row for each prior, two for the smaller network, one for plain ones; means and spreads over seeds."""
     found = []
     for prior, each in record["bayesian"].items():
         chosen = " (chosen)" if prior == record["chosen"] else ""
         score = mean_sd(record["held-out log score"][prior], 2)
         ranges = ", ".join(f"{value:.1f}" for value in record["prior predictive"]["IQR"][prior])
         found.append([f"Bayes by Backprop, {NAMES[prior]}{chosen}", score, ranges, *_cells(each)])
-    found.append([f"NUTS, 1-50-2, {NAMES[record['nuts']['prior']]}", "-", "-", *_cells([record["nuts"]])])
+    small = f"1-50-2, {NAMES[record['nuts']['prior']]}"
+    found.append([f"Bayes by Backprop, {small}", "-", "-", *_cells(record["smaller"])])
+    found.append([f"NUTS, {small}", "-", "-", *_cells([record["nuts"]])])
     found.append(["plain networks: the Gaussian that they say", "-", "-", *_cells(record["plain"])])
     return found
 
@@ -77,13 +79,13 @@ def figure(record: Mapping[str, Any]) -> Figure:
     curves, chosen = record["curves"], record["chosen"]
     panels = {f"BbB, {NAMES[p]}{' (chosen)' * (p == chosen)}": c for p, c in curves["bayesian"].items()}
     mixed = f"R-hat {max(record['nuts']['R-hat']):.2f}"
-    panels |= {f"NUTS, {mixed}: {NAMES[record['nuts']['prior']]}": [curves["nuts"]]}
+    panels |= {f"1-50-2: NUTS ({mixed}, purple) and BbB": [curves["smaller"], curves["nuts"]]}
     panels |= {"plain networks; the band is their noise": curves["plain"]}
     rows = -(-len(panels) // 3)
     drawn = new_figure(11.0, 0.4 + 2.7 * rows)
     grid = drawn.subplots(rows, 3, sharex=True, sharey=True, squeeze=False)
     for axes, (name, bands) in zip(grid.flat, panels.items(), strict=False):
-        _panel(axes, record, bands, (PURPLE,) if name.startswith("NUTS") else (BLUE, ORANGE, GREEN))
+        _panel(axes, record, bands, (BLUE, PURPLE) if "NUTS" in name else (BLUE, ORANGE, GREEN))
         axes.set_title(name.replace("e^-6", "$e^{-6}$").replace("e^-3", "$e^{-3}$"))
         label(axes, "x" if axes in grid[-1] else "", "y" if axes in grid[:, 0] else "")
     for axes in grid.flat[len(panels) :]:

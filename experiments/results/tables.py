@@ -88,10 +88,11 @@ def pruned(record: Record) -> str:
 def regression(record: Record) -> str:
     """Fig. 5 in numbers."""
     at = [f"x = {x:g}" for x in record["at"]]
+    networks = {NAMES[prior]: each for prior, each in record["bayesian"].items()}
     lines = []
-    for prior, each in record["bayesian"].items():
+    for name, each in (networks | {"1-50-2": record["smaller"]}).items():
         within = (sum(one["truth within"][i] for one in each) for i in range(len(at)))
-        lines.append([f"Bayes by Backprop, {NAMES[prior]}", *(f"{count} of {len(each)}" for count in within)])
+        lines.append([f"Bayes by Backprop, {name}", *(f"{count} of {len(each)}" for count in within)])
     lines.append(["NUTS, 1-50-2", *("yes" if found else "no" for found in record["nuts"]["truth within"])])
     lines.append(["R-hat of NUTS' chains", *(f"{value:.2f}" for value in record["nuts"]["R-hat"])])
     below = markdown(["the truth lies in the 95 % band", *at], lines)

@@ -87,13 +87,18 @@ def test_what_is_recorded_makes_the_table_and_the_figure(tmp_path, monkeypatch):
     assert [len(record["bayesian"]["gaussian"]), len(record["plain"])] == [5, 5]
     assert record["chosen"] == "gaussian"
     assert record["nuts"]["prior"] == "gaussian"
-    assert [row[0].split(",")[0] for row in rows(record)][:2] == ["Bayes by Backprop", "NUTS"]
+    assert [row[0].split(",")[0] for row in rows(record)] == [
+        *["Bayes by Backprop"] * 2,
+        "NUTS",
+        "plain networks: the Gaussian that they say",
+    ]
+    assert len(record["smaller"]) == 5
     assert "R-hat" in report(record)
     panels = figure(record).axes
-    assert [axes.get_title(loc="left")[:5] for axes in panels] == ["BbB, ", "NUTS,", "plain"]
+    assert [axes.get_title(loc="left")[:5] for axes in panels] == ["BbB, ", "1-50-", "plain"]
     colours = [{line.get_color() for line in axes.lines[1:]} for axes in panels]  # below the truth
     assert colours[0] == colours[2]
-    assert not colours[1] & colours[0], "NUTS has no seed's colour"
+    assert len(colours[1] - colours[0]) == 1, "NUTS has no seed's colour"
 
 
 @FIXED  # the draws of the record
