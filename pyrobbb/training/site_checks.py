@@ -60,8 +60,14 @@ def check_sites(model: nn.Module, guide: nn.Module, first: Split) -> None:
 
 
 def check_latents(model: BayesianNetwork, first: Split) -> None:
-    """Raise ValueError unless the model samples exactly the latents that predictions give it."""
+    """Raise ValueError unless the model samples the latents that predictions give it, on its own device."""
     with isolated(device=model.device):
+        for name in model.sites:
+            if (device := model.prior_of(name).sample().device) != model.device:
+                raise ValueError(
+                    f"the prior of {name!r} draws weights on {device}, but the model lies on {model.device}: "
+                    f"move the prior's constants to the parameter's device, as by scale.to(parameter)"
+                )
         trace = poutine.trace(model).get_trace(first.x, first.y)
     sites, latents = trace.nodes, model.latents
     sampled = prune_subsample_sites(trace).stochastic_nodes

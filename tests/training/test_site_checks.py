@@ -17,7 +17,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.mean_field import MeanFieldNormal
-from pyrobbb.training.site_checks import check_sites
+from pyrobbb.training.site_checks import check_latents, check_sites
 from pyrobbb.training.trainer import Training
 
 DATA = classes()
@@ -218,3 +218,20 @@ def test_a_prior_that_does_not_say_where_it_lives_is_taken() -> None:
     training = Training(model, MeanFieldNormal(model), DATA, epochs=1, batch_size=6, device="cpu")
     training.run()
     assert training.history.rows[-1].kl > 0
+
+
+class Elsewhere(priors.Prior):
+    """A prior whose constants stay where they were made, as on the CPU beside a model on a GPU."""
+
+    device = "cpu"
+
+    def distribution(self, name: str, parameter: Tensor) -> Any:
+        loc, scale = torch.tensor([0.0, 1.0], device=self.device)
+        return priors.elementwise(dist.Normal(loc, scale, validate_args=False), parameter)
+
+
+def test_a_prior_on_another_device_is_named_before_the_training() -> None:
+    model = BayesianNetwork(nn.Linear(3, 3), Elsewhere(), likelihoods.Categorical(), 12)
+    model.prior.device = "meta"
+    with pytest.raises(ValueError, match=r"prior of 'weight' draws weights on meta, but the model .* on cpu"):
+        check_latents(model, DATA.train)
