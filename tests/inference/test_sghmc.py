@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine_fakes import normal
 from exact_models import NOISE, SIGMA, D, N, linear, made_step
 from pyrobbb._support.random_state import isolated
 from pyrobbb.data.dataset import Dataset, Spec
@@ -28,6 +29,28 @@ def test_sghmc_draws_from_the_exact_posterior_of_a_linear_model():
     drawn = guide.stored
     assert float(((drawn.mean(0) - mean) / sd).abs().max()) < 0.5  # over 20 seeds: sd 0.087
     torch.testing.assert_close(drawn.std(0), sd, rtol=0.35, atol=0.0)  # mean 0.032, sd 0.055
+
+
+def test_a_step_of_sghmc_is_the_printed_algorithm(monkeypatch: pytest.MonkeyPatch):
+    """In two cycles of 5 steps, of which the first 2 are without noise and the last 2 are kept."""
+    model, data, *_ = linear()
+    B, kept = 10, []
+    x, y = data.x[:B], data.y[:B]
+    method = SGHMC(lr=0.3, friction=0.2, cycles=2, draws=2, exploring=0.4)
+    guide, step = made_step(method, model, data, 10)
+    w, v = guide.loc.detach().clone(), torch.zeros(D)
+    for k in range(10):
+        cycle, noise = k % 5, normal(D, seed=k)
+        monkeypatch.setattr(torch, "randn_like", lambda like, noise=noise: noise)
+        step(x, y, B / N, B / N)
+        alpha = 0.3 / N / 2 * (math.cos(math.pi * cycle / 5) + 1)
+        gradient = N / B * x.T @ (x @ w - y[:, 0]) / NOISE**2 + w / SIGMA**2
+        v = (1 - 0.2) * v - alpha * gradient + (cycle >= 2) * (2 * 0.2 * alpha) ** 0.5 * noise
+        w = w + v
+        torch.testing.assert_close(guide.loc.detach(), w, rtol=1e-4, atol=1e-5)
+        if cycle >= 3:
+            kept.append(w)
+    torch.testing.assert_close(guide.stored, torch.stack(kept), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("B", "lr"), [(5, 0.02), (5, 1e-3), (N, 0.1)])
