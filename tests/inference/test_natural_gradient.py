@@ -1,7 +1,9 @@
 """Natural gradients: the printed algorithm, and the exact mean field of a linear model."""
 
 from functools import partial
+from typing import Any, ClassVar
 
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,8 +19,20 @@ from pyrobbb.inference import NaturalGradient, natural_gradient_step
 from pyrobbb.training.trainer import fit
 
 
+class _ByPyro(dist.Laplace):
+    """Of which the step does not know that it is a product over the weights."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+
+
 @pytest.mark.parametrize(
-    "prior", [priors.Normal(sigma=0.7), priors.Laplace(scale=0.4), priors.Centred(sigma=2.0)]
+    "prior",
+    [
+        priors.Normal(sigma=0.7),
+        priors.Laplace(scale=0.4),
+        priors.Centred(sigma=2.0),
+        priors.IID(_ByPyro(torch.tensor(0.0), torch.tensor(0.4))),
+    ],
 )
 @pytest.mark.parametrize("large", [1, D, 100_000])
 def test_a_natural_gradient_step_is_the_printed_algorithm(prior, large, monkeypatch):
@@ -26,11 +40,12 @@ def test_a_natural_gradient_step_is_the_printed_algorithm(prior, large, monkeypa
     _, data, _, _ = linear()
     model = BayesianNetwork(nn.Linear(D, 1), prior, likelihoods.Normal(scale=NOISE), N)
     method = NaturalGradient(lr=0.3, beta1=0.8, beta2=0.9, h0=2.0, radius=1e6)
-    is_normal = not isinstance(prior, priors.Laplace)
+    is_normal = isinstance(prior, priors.Normal | priors.Centred)
     B = 20
     x, y = data.x[:B].double(), data.y[:B].double()
     with isolated(0):
         guide, step = made_step(method, model, data, 0)
+        assert step.by_pyro is isinstance(prior, priors.IID)
         m = guide.loc.detach().double().clone()
         c = m.clone() if isinstance(prior, priors.Centred) else 0.0
         delta = 1 / (N * prior.sigma**2) if is_normal else 0.0
@@ -45,7 +60,7 @@ def test_a_natural_gradient_step_is_the_printed_algorithm(prior, large, monkeypa
             def log_p(w):
                 if is_normal:
                     return torch.distributions.Normal(c, prior.sigma).log_prob(w).sum()
-                return torch.distributions.Laplace(0.0, prior.scale).log_prob(w).sum()
+                return torch.distributions.Laplace(0.0, 0.4).log_prob(w).sum()
 
             nll = -torch.distributions.Normal(x @ w[:D] + w[D], NOISE).log_prob(y[:, 0]).sum()
             loss = nll / B - (0.0 if is_normal else log_p(w) / N)
@@ -60,6 +75,20 @@ def test_a_natural_gradient_step_is_the_printed_algorithm(prior, large, monkeypa
     torch.testing.assert_close(guide.loc.detach().double(), m, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(
         guide.scale.detach().double(), 1 / (N * (h + delta)).sqrt(), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_no_weight_moves_further_than_the_radius_in_units_of_its_sigma():
+    """Far from the mode, the first step goes that far down the slope in every weight."""
+    model, data, *_ = linear()
+    with isolated(0):
+        guide, step = made_step(NaturalGradient(lr=1.0, radius=0.3), model, data, 0)
+        start = torch.tensor([9.0, -9.0, 9.0])
+        guide.loc.data.copy_(start)
+        step(data.x, data.y, 1.0, 1.0)
+    down = -torch.sign(data.x.T @ (data.x @ start - data.y[:, 0]))
+    torch.testing.assert_close(
+        guide.loc.detach() - start, 0.3 * guide.scale.detach() * down, rtol=1e-3, atol=0
     )
 
 
@@ -108,6 +137,8 @@ def test_natural_gradients_say_if_the_steps_are_too_few_to_forget_the_start(beta
     model = BayesianNetwork(nn.Linear(1, 1), priors.Normal(), likelihoods.Normal(0.5))
     fit(model, None, data, inference=NaturalGradient(beta2=beta2), epochs=50, progress=None)
     assert ("50 steps are too few to forget the first curvature" in caplog.text) is few
+    assert ("train for more than 1 / (1 - beta2) = 100" in caplog.text) is few
+    assert ("is still that of the start" in caplog.text) is not few, "one of the two is enough"
 
 
 @pytest.mark.parametrize(("epochs", "left"), [(50, True), (300, False)])
