@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from engine_fakes import normal
 from exact_models import NOISE, D, N, laplace, linear, softmax
 from pyrobbb import likelihoods, priors
 from pyrobbb.bnn import BayesianNetwork
@@ -28,6 +29,43 @@ def test_kronecker_factors_are_the_moments_of_inputs_and_gradients():
     torch.testing.assert_close(
         guide.curvature.log_det(), -torch.logdet(weight) - torch.logdet(bias), rtol=1e-4, atol=1e-3
     )
+
+
+class _Keywords(nn.Conv2d):
+    """Names the arguments of the function that it calls."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.conv2d(
+            input=x, weight=self.weight, bias=self.bias, stride=2, padding=1, dilation=2
+        )
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d, _Keywords, nn.Linear])
+def test_kronecker_factors_of_several_positions_are_sums_of_inputs_and_means_of_gradients(
+    layer: type[nn.Module],
+):
+    """As Grosse and Martens 2016: of a convolution, and of a linear map along a sequence."""
+    convolution = issubclass(layer, nn.Conv2d)
+    if convolution:
+        x, first = normal(6, 2, 4, 4), layer(2, 3, 2, stride=2, padding=1, dilation=2)
+        padded = nn.functional.pad(x, (1, 1, 1, 1))
+        a = [padded[:, :, i : i + 3 : 2, j : j + 3 : 2].flatten(1) for i in (0, 2) for j in (0, 2)]
+    else:
+        x, first = normal(6, 4, 5), layer(5, 3)
+        a = [*x.unbind(1)]
+    net = nn.Sequential(first, nn.Flatten(), nn.Linear(12, 1))
+    net[2].weight.data.copy_(normal(1, 12, seed=1))
+    model = BayesianNetwork(net, priors.Normal(sigma=0.8), likelihoods.Normal(NOISE), 6)
+    guide = laplace(model, Split(x, normal(6, 1, seed=2)), structure="kronecker")
+    back = net[2].weight.detach()
+    g = back.view(3, 4).T if convolution else back.view(4, 3)  # of each position
+    A = sum(part.T @ part for part in a) / 6
+    B = 6 * g.T @ g / NOISE**2 / 4
+    covariance = torch.linalg.inv(torch.kron(B, A) + torch.eye(3 * len(A)) / 0.8**2)
+    of_bias = torch.linalg.inv(6 * torch.outer(g.sum(0), g.sum(0)) / NOISE**2 + torch.eye(3) / 0.8**2)
+    _, scale = guide.loc_and_scale()
+    torch.testing.assert_close(scale["0.weight"].flatten() ** 2, covariance.diagonal(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(scale["0.bias"] ** 2, of_bias.diagonal(), rtol=1e-4, atol=1e-6)
 
 
 def test_kronecker_factors_are_finite_where_most_units_are_dead():
