@@ -73,6 +73,26 @@ def test_weights_off_the_mode_are_told_where_blocks_do_not_see_it(
         assert ("not at a mode" in caplog.text) == told
 
 
+@pytest.mark.parametrize(
+    ("inputs", "dead", "sds", "told"), [(60, 0, 0.5, False), (60, 0, 1.0, True), (4, 60, 1.5, True)]
+)
+def test_a_gain_is_measured_by_the_number_of_weights_that_the_data_determine(
+    inputs: int, dead: int, sds: float, told: bool, caplog: Any
+):
+    """The gain from s standard deviations in d weights is d s^2 / 2: of 60, 7.5 nats are less than 0.2 each;
+    of 4, which 60 weights of dead inputs do not add to, 4.5 nats are more than 3."""
+    x = torch.cat([100 * torch.eye(inputs), torch.zeros(inputs, dead)], 1).double()
+    y = x.sum(1, keepdim=True)
+    precision = (x.T @ x + torch.eye(inputs + dead)).diagonal()
+    at = (x.T @ y)[:, 0] / precision
+    at[:inputs] += sds / precision[:inputs].sqrt()
+    net = nn.Linear(inputs + dead, 1, bias=False).double()
+    net.weight.data.copy_(at[None])
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(1.0))
+    Laplace(structure="full").around(model, Split(x, y))
+    assert ("not at a mode" in caplog.text) == told
+
+
 @pytest.mark.parametrize("structure", ["full", "diagonal"])
 def test_the_evidence_does_not_turn_on_a_padding_row(structure: str):
     def evidence(padding: float) -> float:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from architectures import Chain, last
 from engine_fakes import normal
-from exact_models import NOISE, SIGMA, D, N, laplace, linear
+from exact_models import NOISE, SIGMA, D, N, laplace, linear, made_step
 from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
@@ -115,6 +115,13 @@ class _Sharp(likelihoods.Likelihood):
         return dist.Laplace(output, output.new_tensor(0.3)).to_event(1)
 
 
+class _Rectified(likelihoods.Likelihood):
+    """Of which the second derivative is 0 at f = 0, and not above."""
+
+    def forward(self, output: Tensor) -> dist.Independent:
+        return dist.Normal(output.relu(), output.new_tensor(0.3)).to_event(1)
+
+
 class _Packed(nn.Module):
     """Packed sequences, which torch does not linearise, not even where the last layer alone is drawn."""
 
@@ -168,6 +175,7 @@ class Steps(Callback):
         (_recurrent(), None, {"layers": "last"}, None),
         (_Packed(), None, {"layers": "last"}, "torch cannot linearise .* with the network itself$"),
         (nn.Linear(D, 1), _Sharp(), {}, "_Sharp has no second derivative"),
+        (nn.Linear(D, 1), _Rectified(), {}, None),
         (nn.Sequential(nn.Linear(D, 1), nn.Unflatten(1, (1, 1))), None, {}, r"takes outputs \(B, K\)"),
     ],
 )
@@ -193,6 +201,16 @@ def test_what_laplace_cannot_do_is_known_before_the_training(
     assert steps.taken == 0
     with pytest.raises(ValueError, match=message):
         laplace.around(fitted(MAP()), data.train)
+
+
+def test_a_step_leads_away_from_where_the_curvature_was_taken():
+    model, data, *_ = linear()
+    guide, step = made_step(Laplace(), model, data, 1)
+    guide.fit(model, data)
+    assert guide.loc_and_scale()[1]["weight"].all()
+    step(data.x, data.y, 1.0, 1.0)
+    assert not guide.loc_and_scale()[1]["weight"].any()
+    assert torch.equal(guide.draw(), guide.loc)
 
 
 class _Table(nn.Module):
@@ -261,6 +279,7 @@ def test_a_last_layer_that_is_not_applied_last_is_told(head_first: bool, caplog:
     for each in [net] if head_first else [net, _Positions(), nn.Sequential(*net, nn.Softplus())]:
         model = BayesianNetwork(each, priors.Normal(), likelihoods.Normal(0.5))
         Laplace(structure="full", layers="last").around(model, data)
+        assert not any(module._forward_hooks for module in each.modules())
     said = "layers='last' takes body.weight, body.bias, of the layer that the network registers last"
     assert (said in caplog.text) is head_first
 

@@ -54,7 +54,15 @@ def test_a_training_that_stops_within_its_warm_up_says_so(
     )
 
 
-@pytest.mark.parametrize("kl", [Tempered(temperature=20.0), Full(), WarmUp(epochs=9)])
+@pytest.mark.parametrize(
+    "kl",
+    [
+        Tempered(temperature=20.0),
+        Full(),
+        WarmUp(epochs=9),
+        WarmUp(epochs=2, then=Tempered(temperature=20.0)),
+    ],
+)
 def test_laplace_refuses_a_kl_that_does_not_count_once(kl: Any):
     """Its mode would be that of one target, and its curvature another's."""
     model, data, *_ = linear()
