@@ -72,6 +72,28 @@ def test_a_weighted_posterior_averages_its_chains_by_their_weights(ensemble):
     assert float(held) >= float(posterior.predict(x, y).log_predictive.sum()) - 1e-3
 
 
+def test_stacking_takes_the_draws_of_its_seed() -> None:
+    data = classes(N=12, validation=20)
+    model = BayesianNetwork(network(), priors.Normal(), likelihoods.Categorical(), 12)
+    guides = [MeanFieldNormal(model, init_rho=rho) for rho in (-1.0, 0.0)]
+    for guide in guides:
+        guide()
+    posterior = Posterior([(model, guide) for guide in guides])
+    x, y = data.validation.x, data.validation.y
+    found = [stacking_weights(posterior, x, y, draws=3, seed=seed) for seed in (0, 7)]
+    for seed, weights in zip((0, 7), found, strict=True):
+        each = [posterior.predict(x, y, draws=3, chains=[c], seed=seed).log_predictive for c in range(2)]
+        assert weights == tuple(stacked(torch.stack(each).double()).tolist())
+    assert found[0] != found[1]
+
+
+def test_stacking_does_not_depend_on_the_units_of_y() -> None:
+    """In others all densities of a row are larger by one factor, here up to e^1000."""
+    scores = normal(3, 40).double()
+    far = scores + torch.linspace(-1000, 1000, 40)
+    torch.testing.assert_close(stacked(far), stacked(scores), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("spread", [1e-4, 1e-2, 1.0])
 def test_stacking_finds_the_best_weights_of_chains_that_nearly_tie(spread: float) -> None:
     """No chain's weight could be raised with gain: its mean ratio to the mixture is 1 at most."""

@@ -182,6 +182,41 @@ def test_options_that_a_method_cannot_follow_are_refused(method, options, reason
         _fit(method, "classification", **options)
 
 
+@pytest.mark.parametrize(
+    ("method", "name", "values"),
+    [
+        (SGHMC, "lr", [0.0]),
+        (SGHMC, "friction", [0.0, 1.1]),
+        (SGHMC, "cycles", [0]),
+        (SGHMC, "draws", [0]),
+        (SGHMC, "exploring", [-0.1, 1.0]),
+        (SWAG, "snapshots", [1]),
+        (SWAG, "rank", [1, 31]),
+        (SWAG, "start", [-0.1, 1.0]),
+        (NaturalGradient, "lr", [0.0]),
+        (NaturalGradient, "beta1", [-0.1, 1.0]),
+        (NaturalGradient, "beta2", [-0.1, 1.0]),
+        (NaturalGradient, "h0", [0.0]),
+        (NaturalGradient, "radius", [0.0]),
+        (MCDropout, "p", [0.0, 1.0]),
+        (Laplace, "structure", ["half"]),
+        (Laplace, "layers", ["first"]),
+        (Laplace, "linearised", ["no"]),
+        (Laplace, "prior_scale", [0.0]),
+    ],
+)
+def test_a_setting_out_of_its_range_is_refused_where_the_method_is_made(method, name, values):
+    for value in values:
+        with pytest.raises(ValueError, match=f"{name} must"):
+            method(**{name: value})
+
+
+def test_the_ends_of_a_range_that_belong_to_it_are_taken():
+    assert SGHMC(friction=1.0, exploring=0.0).friction == 1
+    assert SWAG(snapshots=2, rank=2, start=0.0).rank == 2
+    assert NaturalGradient(beta1=0.0, beta2=0.0).beta1 == 0
+
+
 def test_a_guide_of_another_method_is_refused():
     data, make = MODELS["classification"]
     model = make()

@@ -13,6 +13,7 @@ from pyrobbb import likelihoods, priors
 from pyrobbb._support.random_state import isolated
 from pyrobbb.bnn import BayesianNetwork
 from pyrobbb.data import from_arrays
+from pyrobbb.data.dataset import Split
 from pyrobbb.inference import MAP, SWAG, MCDropout
 from pyrobbb.training.trainer import fit
 
@@ -34,6 +35,21 @@ def _positive() -> BayesianNetwork:
     for parameter in net.parameters():
         parameter.data.fill_(0.5)
     return BayesianNetwork(net, priors.IID(dist.HalfNormal(1.0)), likelihoods.Normal(scale=1.0))
+
+
+def test_the_most_probable_positive_weights_are_those_of_their_own_density():
+    """Without the Jacobian of their coordinates, which would move the mode."""
+    model, x, y = _positive(), normal(8, 1), normal(8, 1, seed=1)
+    guide, step = made_step(MAP(), model, Split(x, y), 1)
+    z = guide.loc.detach().clone().requires_grad_()
+    torch.testing.assert_close(z.detach().exp(), torch.full((4,), 0.5))
+    w = z.exp()
+    prior = -dist.HalfNormal(1.0).log_prob(w).sum()
+    nll = -dist.Normal(x * (w[:2] @ w[2:]), 1.0).log_prob(y).sum()
+    (slope,) = torch.autograd.grad(prior + nll, z)
+    terms = step(x, y, 1.0, 1.0)
+    torch.testing.assert_close(torch.stack([terms.kl, terms.nll]), torch.stack([prior, nll]).detach())
+    torch.testing.assert_close(guide.loc.detach(), z.detach() - 1e-3 * slope)  # a step of SGD
 
 
 @pytest.mark.parametrize("method", [SWAG(), MCDropout()])
