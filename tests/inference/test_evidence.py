@@ -1,6 +1,7 @@
 """Laplace's evidence against closed forms and integrals."""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -71,6 +72,8 @@ def test_weights_off_the_mode_are_told_where_blocks_do_not_see_it(
             BayesianNetwork(net, priors.Normal(), likelihoods.Normal(0.5)), rows
         )
         assert ("not at a mode" in caplog.text) == told
+        if found := re.search(r"gain ([\d.]+) nats", caplog.text):  # by conjugate steps, of sds^2 / 2
+            assert 0.8 * sds**2 / 2 < float(found[1]) <= sds**2 / 2
 
 
 @pytest.mark.parametrize(
