@@ -97,9 +97,25 @@ class _Inner(nn.Linear):
         return super().forward(x.reshape(-1, 1)).reshape(len(x), -1)
 
 
+class _Twice(nn.Linear):
+    """A layer that is applied to its own output."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(super().forward(x))
+
+
+class _Never(nn.Linear):
+    """Its bias is left out."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight)
+
+
 @pytest.mark.parametrize(
     ("network", "message"),
     [
+        (_Twice(D, D, bias=False), "each parameter used once, .* 'weight' is used 2 times so; take"),
+        (_Never(D, D), "each parameter used once, .* 'bias' is used 0 times so; take"),
         (_Tied(D, 2, bias=False), "each parameter used once, .* 'weight' is used in matmul; take 'diagonal'"),
         (_Inner(1, 1), f"that of 'weight' is called on {N * D} instead of {N}; take 'diagonal'"),
     ],

@@ -278,8 +278,8 @@ def test_a_last_layer_that_is_not_applied_last_is_told(head_first: bool, caplog:
     data = from_arrays(normal(8, 2), normal(8, 1, seed=1), task="regression")
     for each in [net] if head_first else [net, _Positions(), nn.Sequential(*net, nn.Softplus())]:
         model = BayesianNetwork(each, priors.Normal(), likelihoods.Normal(0.5))
-        Laplace(structure="full", layers="last").around(model, data)
-        assert not any(module._forward_hooks for module in each.modules())
+        found = Laplace(structure="full", layers="last").around(model, data)
+        assert not any(module._forward_hooks for module in found.model.modules())
     said = "layers='last' takes body.weight, body.bias, of the layer that the network registers last"
     assert (said in caplog.text) is head_first
 
