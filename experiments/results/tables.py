@@ -27,7 +27,10 @@ LATE = {
     "edible left in the last fifth": "edible left in it",
 }
 SHOWDOWNS = ("showdown", "showdown_chosen", "showdown_tuned")
-BANDITS = ("bandit", "bandit_mixture", "bandit_noise", "bandit_falls", "bandit_forgets", "bandit_capacity")
+BANDITS = (
+    "bandit", "bandit_mixture", "bandit_mixture_greedy", "bandit_noise", "bandit_falls", "bandit_forgets",
+    "bandit_capacity",
+)  # fmt: skip
 BOUNDS = ("bound_paths", "bound_ranks", "bound_ranks_wide", "bound_ranks_widths")
 RECIPES = ("recipes", "recipes_wide", "recipes_long", "recipes_whole")
 SCOREBOARDS = (
