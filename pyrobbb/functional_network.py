@@ -203,15 +203,18 @@ class Unfused(TorchFunctionMode):
 @contextmanager
 def _differentiable(network: nn.Module) -> Iterator[None]:
     """Without cuDNN where its recurrent layers would have no gradient: in evaluation mode."""
-    before = torch.backends.cudnn.enabled
-    if torch.is_grad_enabled() and any(
+    cudnn = torch.backends.cudnn  # its setting is the whole process's: read and written only where it matters
+    without = torch.is_grad_enabled() and any(
         isinstance(module, nn.RNNBase) and not module.training for module in network.modules()
-    ):
-        torch.backends.cudnn.enabled = False
+    )
+    if not (without and cudnn.enabled):
+        yield
+        return
+    cudnn.enabled = False
     try:
         yield
     finally:
-        torch.backends.cudnn.enabled = before
+        cudnn.enabled = True
 
 
 def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:

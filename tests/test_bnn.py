@@ -392,6 +392,24 @@ def test_recurrent_layers_have_gradients_in_evaluation_mode_on_cuda_too(way: str
     assert torch.backends.cudnn.enabled
 
 
+class BesideAThread(nn.Linear):
+    """While it computes, another thread's recurrent network is done, and turns cuDNN on again."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch.backends.cudnn.enabled = True
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_cudnn_stays_as_another_thread_leaves_it(recurrent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = (nn.GRU(3, 3, batch_first=True), last) if recurrent else ()
+    net = Chain(*first, BesideAThread(3, 2)).eval()
+    model = BayesianNetwork(net, priors.Normal(), likelihoods.Normal(1.0))
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
+    model.apply_network(model.initial(), normal(12, 4, 3))
+    assert torch.backends.cudnn.enabled
+
+
 def test_the_models_dimension_for_particles() -> None:
     data = classes()
     model = BayesianNetwork(network(), PRIOR, likelihoods.Categorical(), N=12)
