@@ -63,7 +63,9 @@ def check_latents(model: BayesianNetwork, first: Split) -> None:
     """Raise ValueError unless the model samples the latents that predictions give it, on its own device."""
     with isolated(device=model.device):
         for name in model.sites:
-            if (device := model.prior_of(name).sample().device) != model.device:
+            with poutine.block():  # a prior may have sites of its own
+                device = model.prior_of(name).sample().device
+            if device != model.device:
                 raise ValueError(
                     f"the prior of {name!r} draws weights on {device}, but the model lies on {model.device}: "
                     f"move the prior's constants to the parameter's device, as by scale.to(parameter)"
