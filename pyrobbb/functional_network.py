@@ -35,6 +35,7 @@ class FunctionalNetwork(Named):
     network: nn.Module
     sites: tuple[str, ...]
     places: dict[str, str]
+    _recurs = False  # of a model that an earlier version pickled
 
     def _hold(self, network: nn.Module, prior: Prior, prior_modules: Sequence[nn.Module]) -> list[str]:
         """Take a copy of `network`, without its Bayesian weights; the sites that the prior samples itself.
@@ -43,7 +44,9 @@ class FunctionalNetwork(Named):
         """
         self.network = copied(network)
         self.batched = True  # until torch.vmap fails on the network
-        self._attends = any(isinstance(module, nn.MultiheadAttention) for module in self.network.modules())
+        modules = [*self.network.modules()]
+        self._attends = any(isinstance(module, nn.MultiheadAttention) for module in modules)
+        self._recurs = any(isinstance(module, nn.RNNBase) for module in modules)
         self._padding = take_padding(self.network)  # which row of each embedding pads, by the weights' name
         # `_buffered`: the paths of the parameters, Bayesian or frozen, that are buffers now; the network may
         # have others, such as running means, which are not weights
@@ -68,20 +71,39 @@ class FunctionalNetwork(Named):
         draws = self.draws_of(weights)
         weights = {path: weights[name] for path, name in self.places.items()}
         if not draws:
-            return _call(network, weights, x)
+            return self._call(network, weights, x)
         flat = {name: w.reshape(prod(draws), *w.shape[len(draws) :]) for name, w in weights.items()}
         if self.batched:
             try:
                 with Unfused() if self._attends else nullcontext():
-                    output = vmap(lambda w: _call(network, w, x), randomness="different")(flat)
+                    output = vmap(lambda w: self._call(network, w, x), randomness="different")(flat)
                 return output.reshape(*draws, *output.shape[1:])
             except RuntimeError as error:  # a module that torch cannot batch, such as an LSTM
                 if out_of_memory(error):
                     raise
         each = zip(*(w.unbind() for w in flat.values()), strict=True)
-        output = torch.stack([_call(network, dict(zip(flat, w, strict=True)), x) for w in each])
+        output = torch.stack([self._call(network, dict(zip(flat, w, strict=True)), x) for w in each])
         self.batched = False  # vmap unsupported: loop over draws from now on
         return output.reshape(*draws, *output.shape[1:])
+
+    def _call(self, network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        # `places` names each tensor once; with `tie_weights` torch fills a module that has two paths twice,
+        # and leaves it filled
+        with nothing_left(network), _differentiable(network) if self._recurs else nullcontext():
+            output = (
+                functional_call(network, dict(weights), (x,), tie_weights=False) if weights else network(x)
+            )
+        if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
+            what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            advice = (
+                "" if isinstance(output, Tensor) else ": return one tensor, with all outputs side by side"
+            )
+            raise OutputShapeError(
+                f"the network must map (B, *features) to (B, *grid, width), got {what} for B={len(x)}{advice}"
+            )
+        if output.requires_grad and not torch.is_grad_enabled() and not wrapped(output):
+            return output.detach()  # of a network that takes a gradient itself
+        return output
 
     def draws_of(self, weights: Mapping[str, Tensor]) -> torch.Size:
         """The leading dimensions of `weights`, before the parameters' own."""
@@ -215,19 +237,3 @@ def _differentiable(network: nn.Module) -> Iterator[None]:
         yield
     finally:
         cudnn.enabled = True
-
-
-def _call(network: nn.Module, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    # `places` names each tensor once; with `tie_weights` torch fills a module that has two paths twice, and
-    # leaves it filled
-    with nothing_left(network), _differentiable(network):
-        output = functional_call(network, dict(weights), (x,), tie_weights=False) if weights else network(x)
-    if not isinstance(output, Tensor) or output.shape[:1] != x.shape[:1]:
-        what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        advice = "" if isinstance(output, Tensor) else ": return one tensor, with all outputs side by side"
-        raise OutputShapeError(
-            f"the network must map (B, *features) to (B, *grid, width), got {what} for B={len(x)}{advice}"
-        )
-    if output.requires_grad and not torch.is_grad_enabled() and not wrapped(output):
-        return output.detach()  # of a network that takes a gradient itself
-    return output
